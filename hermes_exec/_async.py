@@ -59,7 +59,7 @@ async def shield_to_completion(work: Coroutine[Any, Any, T], *, limit_s: float |
     Args:
         work: what to run.
         limit_s: seconds that ``work`` may take after the caller was cancelled; then, or when the caller is cancelled
-            once more, ``work`` is cancelled too. None always waits for its end.
+            once more, ``work`` is cancelled too. With None, it is always awaited.
 
     Raises:
         asyncio.CancelledError: the calling task was cancelled; ``work`` is done, or was cancelled (see ``limit_s``).
@@ -148,7 +148,7 @@ class AwaitableContextManager(Coroutine[Any, Any, M]):
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
-        """Close the coroutine, which is not awaited any more."""
+        """Close the coroutine, which is no longer awaited."""
         self._coroutine.close()
 
     async def __aenter__(self) -> M:

@@ -611,7 +611,7 @@ class Files(BlockingProxy):
         self._portal.call(self._core.write(path, data, mode=mode, append=append, parents=parents, durable=durable))
 
     def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
-        """What a path leads to; with ``follow=False`` a link itself."""
+        """Return the attributes of the file that a path leads to; with ``follow=False`` a link itself."""
         return self._portal.call(self._core.stat(path, follow=follow))
 
     def exists(self, path: Path) -> bool:
@@ -619,7 +619,7 @@ class Files(BlockingProxy):
         return self._portal.call(self._core.exists(path))
 
     def list(self, path: Path = ".") -> Sequence[FileInfo]:
-        """What is in a folder, sorted by name; links are not followed."""
+        """List the entries of a folder, sorted by name; links are not followed."""
         return self._portal.call(self._core.list(path))
 
     def glob(self, pattern: Path, *, limit: int = 100000) -> Sequence[str]:
@@ -1060,7 +1060,7 @@ class Orchestrator(BlockingProxy):
 
     @property
     def recovered(self) -> list[Recovered]:
-        """What dead orchestrators had left when this one started."""
+        """The terminals that dead orchestrators had left when this one started."""
         return [Recovered(self._portal, core) for core in self._core.recovered]
 
     def __repr__(self) -> str:
@@ -1102,14 +1102,14 @@ class Orchestrator(BlockingProxy):
         )
 
     def status(self) -> dict[str, PoolStatus]:
-        """How each pool is now."""
+        """Return the status of each pool."""
         return self._portal.do(self._core.status)
 
     def drain(self, timeout_s: float = 30.0) -> int:
-        """Hand out nothing more, wait up to ``timeout_s`` for what is held, then stop that, and close everything.
+        """Lease no further terminals, wait up to ``timeout_s`` for the leased ones, then close all.
 
-        Who still waits gets Closed. What is cut short is stopped, and says so; jobs go on. Gives how many
-        leases were cut short. Safe to call twice.
+        Callers that still wait get `Closed`. Commands that still run are stopped, and their results say so; jobs
+        continue. Returns the number of leases that were cut short. Safe to call twice.
         """
         self._portal.finalizers.unregister(self._core)
         return self._portal.call(self._core.drain(timeout_s))
@@ -1158,7 +1158,7 @@ class Lease(BlockingProxy):
 
     @property
     def terminal(self) -> Terminal:
-        """What was handed out."""
+        """The terminal that is leased."""
         return Terminal(self._portal, self._core.terminal)
 
     @property
@@ -1190,7 +1190,7 @@ class Lease(BlockingProxy):
 
 
 class Recovered(BlockingProxy):
-    """One terminal that a dead orchestrator had open. What ran on it except jobs has an unknown outcome."""
+    """One terminal that a dead orchestrator had open. Commands that ran on it, except jobs, have an unknown outcome."""
 
     __slots__ = ()
     _core: AsyncRecovered
@@ -1222,7 +1222,7 @@ class Recovered(BlockingProxy):
 
     @property
     def lease(self) -> Lease | None:
-        """The terminal, if it was attached; release it when it is not wanted any more."""
+        """The terminal, if it was attached; release it when it is no longer needed."""
         return None if (core := self._core.lease) is None else Lease(self._portal, core)
 
     @property

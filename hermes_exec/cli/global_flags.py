@@ -62,7 +62,7 @@ def requests_json(argv: Sequence[str]) -> bool:
 
 
 def skip_global_options(argv: Sequence[str], *, without: str = "") -> int:
-    """Return the index of the first argument that is no option of ``hermes-exec`` itself, nor the value of one.
+    """Return the index of the first argument that is not an option of ``hermes-exec`` itself, nor the value of one.
 
     The option ``without`` does not count as one of ``hermes-exec``.
     """

@@ -64,7 +64,7 @@ class SecretSource:
         raise ValueError(f"a secret's source is {FORMS}; the secret itself is never written down")
 
     def __str__(self) -> str:
-        """Return the source as text; of a command only the program, since its arguments may be secret."""
+        """Return the source as text; a command is shown without its arguments, which may be secret."""
         names = {"env": "environment variable", "file": "file", "command": "command"}
         return f"{names[self.kind]} {self.where[0]}"
 

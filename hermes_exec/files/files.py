@@ -150,7 +150,7 @@ class Files:
         return not answer.get("elsewhere")
 
     async def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
-        """What a path leads to; with ``follow=False`` a link itself."""
+        """Return the attributes of the file that a path leads to; with ``follow=False`` a link itself."""
         answer = await self._requests.request("stat", "cannot look at", path, follow=follow)
         return parse_file_info(os.fsdecode(path), require_field(answer, "info", list))
 
@@ -163,7 +163,7 @@ class Files:
         return True
 
     async def list(self, path: Path = ".") -> Sequence[FileInfo]:
-        """What is in a folder, sorted by name; links are not followed."""
+        """List the entries of a folder, sorted by name; links are not followed."""
         async with self._requests.stream("list", path) as stream:
             data = await stream.read_all()
             errors.raise_for_answer(await stream.call.result(), "cannot list", os.fsdecode(path))

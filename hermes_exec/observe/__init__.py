@@ -1,1 +1,1 @@
-"""What can be seen of a run afterwards: audit, logs, spans; with secrets taken out."""
+"""Records of a run: audit, logs and spans, without secrets."""

@@ -58,7 +58,7 @@ class Lease:
 
     @property
     def terminal(self) -> Terminal:
-        """What was handed out."""
+        """The terminal that is leased."""
         return self.member.terminal
 
     @property

@@ -76,7 +76,7 @@ class Orchestrator:
             UsageError: a number is out of range.
         """
         self.recovered: list[Recovered] = []
-        """What dead orchestrators had left when this one started."""
+        """The terminals that dead orchestrators had left when this one started."""
         self._pools = {name: _pool(pool) for name, pool in (pools or {}).items()}
         self._limits = dict(limits or {})
         self._limit = limit
@@ -165,7 +165,7 @@ class Orchestrator:
             yield lease.terminal
 
     def status(self) -> dict[str, PoolStatus]:
-        """How each pool is now."""
+        """Return the status of each pool."""
         return {
             name: PoolStatus(len(stock.ready), stock.pending, sum(lease.profile == name for lease in place.leases))
             for place in self._places.values()
@@ -173,10 +173,10 @@ class Orchestrator:
         }
 
     async def drain(self, timeout_s: float = 30.0) -> int:
-        """Hand out nothing more, wait up to ``timeout_s`` for what is held, then stop that, and close everything.
+        """Lease no further terminals, wait up to ``timeout_s`` for the leased ones, then close all.
 
-        Who still waits gets Closed. What is cut short is stopped, and says so; jobs go on. Gives how many
-        leases were cut short. Safe to call twice.
+        Callers that still wait get `Closed`. Commands that still run are stopped, and their results say so; jobs
+        continue. Returns the number of leases that were cut short. Safe to call twice.
         """
         self._state = "closed"
         if self._checking is not None:

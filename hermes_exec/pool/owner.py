@@ -13,7 +13,7 @@ from hermes_exec.guest.core import orphan_cleanup, process_tree
 
 
 class Liveness(Enum):
-    """What is known about the process that wrote a record."""
+    """The identity of the process that wrote a record."""
 
     LIVING = "living"
     DEAD = "dead"

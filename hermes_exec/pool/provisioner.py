@@ -137,7 +137,7 @@ class Provisioner:
     async def _clean(self, member: PooledTerminal, stock: IdlePool) -> None:
         try:
             fresh = await member.renew()
-        except Exception as error:  # noqa: BLE001  a reset may be anybody's function
+        except Exception as error:  # noqa: BLE001  a reset may be a function of the caller
             _log.info("a terminal of %s is not used again: %s", stock.profile, error)
             stock.pending -= 1
             self.close(member)

@@ -48,7 +48,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """One terminal that a dead orchestrator had open. What ran on it except jobs has an unknown outcome."""
+    """One terminal that a dead orchestrator had open. Commands that ran on it, except jobs, have an unknown outcome."""
 
     profile: str
     key: str
@@ -58,7 +58,7 @@ class Recovered:
     jobs: tuple[JobStatus, ...] = ()
     """Running, or ended and not pruned yet."""
     lease: Lease | None = None
-    """The terminal, if it was attached; release it when it is not wanted any more."""
+    """The terminal, if it was attached; release it when it is no longer needed."""
     note: str = ""
     """Why, where that is not plain."""
 

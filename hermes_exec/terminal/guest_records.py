@@ -59,7 +59,7 @@ class GuestRecord:
             value: Any = getattr(self, field.name)
             kind = {"created": (int, float), "uid": (int,)}.get(field.name, (str,))
             if isinstance(value, bool) or not isinstance(value, kind):
-                raise TypeError(f"{field.name} is no {kind[0].__name__}")
+                raise TypeError(f"{field.name} is not of type {kind[0].__name__}")
             if isinstance(value, str) and (len(value) > _LONGEST or not value.isprintable()):
                 raise ValueError(f"{field.name} is too long or not printable")
         if not _ID.fullmatch(self.id):

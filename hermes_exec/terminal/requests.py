@@ -81,7 +81,7 @@ class TerminalContext:
     """For jobs that are started without a cap."""
     closed: bool = False
     suspended: bool = False
-    """Whether the caller has suspended the target, so that a missing answer is no failure."""
+    """Whether the caller has suspended the target, so that a missing answer is not a failure."""
     redact: Callable[[str], str] = str
     """Removes known secrets from a text."""
     hooks: CommandHooks | None = None

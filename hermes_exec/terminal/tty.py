@@ -85,7 +85,7 @@ class ScreenState:
 
 
 def read_size(fd: int) -> tuple[int, int]:
-    """Return rows and columns of a terminal; 24 and 80 if ``fd`` is no terminal or has no size."""
+    """Return rows and columns of a terminal; 24 and 80 if ``fd`` is not a terminal or has no size."""
     try:
         columns, rows = os.get_terminal_size(fd)
     except OSError:
@@ -97,7 +97,7 @@ def read_size(fd: int) -> tuple[int, int]:
 def raw_mode(fd: int) -> Generator[bool]:
     """Put a terminal into raw mode for the length of the block, and restore it in every case.
 
-    Yields False, and does nothing, if ``fd`` is no terminal.
+    Yields False, and does nothing, if ``fd`` is not a terminal.
     """
     if not os.isatty(fd):
         yield False

@@ -97,7 +97,7 @@ class IsolationSuite(Behaviours, exercises="target"):
         assert result.stdout == wanted.stdout
 
     async def test_the_orchestrator_stays_as_it_was(self, place: SuiteTarget) -> None:
-        async with place.fresh() as first:  # what is opened once for the whole program is no leak
+        async with place.fresh() as first:  # what is opened once for the whole program is not a leak
             await first.run("true")
         before = os.getcwd(), dict(os.environ)  # noqa: PTH109  compared with itself
         umask = os.umask(0o022)

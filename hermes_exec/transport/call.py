@@ -28,7 +28,7 @@ class LeaseExpired(OutcomeUnknown):
 
 
 class GuestLost(OutcomeUnknown):
-    """The guest is gone or cannot be reached any more, because of ``why``."""
+    """The guest is gone or can no longer be reached, because of ``why``."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the guest was lost while this ran ({why})")
@@ -226,7 +226,7 @@ class GuestCall:
         """Handle CREDIT: the guest has consumed the input up to ``offset``."""
         while self._queue and self._written + len(self._queue[0]) <= offset:
             self._written += len(self._queue.popleft())
-        if offset > self._sent:  # the input has no reader any more
+        if offset > self._sent:  # the input no longer has a reader
             self._written = self._sent
             self._queue.clear()
         self._wake()

@@ -75,7 +75,7 @@ class Heartbeat:
             self._seen, self._misses = self._heard, 0
             self._wait(max(0.0, self._heard + self._interval_s - now))
             return
-        # A late timer means that this process was stopped or starved, and has not read yet: that is no silence.
+        # A late timer means that this process was stopped or starved, and has not read yet: it is not silent.
         if now - self._due <= max(_LATE_S, self._interval_s / 2):
             self._misses += 1
         if self._misses == MISSES:

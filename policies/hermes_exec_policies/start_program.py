@@ -142,7 +142,7 @@ def stamp_file(path: str) -> str:
     """The real path of a file, its inode, times, size and SHA-256; empty if it does not exist."""
     try:
         real = os.path.realpath(path)
-        seen = os.stat(real)  # noqa: PTH116  it is no Path
+        seen = os.stat(real)  # noqa: PTH116  it is not a Path
         identity = (seen.st_dev, seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
         return f"{real} {identity} {_sha256(real, identity)}"
     except OSError:

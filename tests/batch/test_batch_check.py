@@ -68,7 +68,7 @@ def test_a_function_gets_the_task_the_end_and_the_messages(person: BatchPerson) 
             "import asyncio\n    task = asyncio.create_task(asyncio.sleep(9))\n    task.cancel()\n    await task",
             "CancelledError: a task",
         ),
-        ("return float('nan')", "nan is no finite number"),
+        ("return float('nan')", "nan is not a finite number"),
         ("return {'score': 1}", "the mapping has no 'reward'"),
         ("import asyncio; await asyncio.sleep(60)", "no reward within 5 s"),
         ("await terminal.run('exit 3', check=True)", "CommandFailed: "),
@@ -93,7 +93,7 @@ def test_a_later_command_checks_by_the_copy_of_the_file(person: BatchPerson) -> 
 @pytest.mark.parametrize(
     ("source", "argv", "why"),
     [
-        ("def check(terminal, trajectory): return 1", ("--check", "checks.py:check"), "it is no async function"),
+        ("def check(terminal, trajectory): return 1", ("--check", "checks.py:check"), "it is not an async function"),
         ("raise SystemExit", ("--check", "checks.py:check"), "it cannot be loaded: SystemExit"),
         ("", ("--check", "json:loads"), "its file is copied"),
         ("", (), "the task greet has no 'check'"),

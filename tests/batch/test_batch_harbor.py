@@ -76,8 +76,8 @@ def test_a_scripted_agent_works_as_the_user_of_the_task(person: BatchPerson) -> 
 
 
 ODD_REWARDS = {
-    "nan": ("echo nan > /logs/verifier/reward.txt", "no finite number"),
-    "link": ("ln -s /etc/hostname /logs/verifier/reward.txt", "no regular file"),
+    "nan": ("echo nan > /logs/verifier/reward.txt", "not a finite number"),
+    "link": ("ln -s /etc/hostname /logs/verifier/reward.txt", "not a regular file"),
     "huge": ("head -c 100000 /dev/zero > /logs/verifier/reward.txt", "more than 65536 bytes"),
     "none": ("true", "wrote no reward"),
     "two": ('echo \'{"a": 1, "b": 2}\' > /logs/verifier/reward.json', "none is named 'reward'"),
@@ -151,7 +151,7 @@ def test_every_fault_is_named_before_anything_starts(tmp_path: Path) -> None:
         "'steps[1].artifacts' '../x' should be an absolute path", "'steps[1].verifier.collect' names the service 'db'",
         "'steps[2].name' 'A' occurs twice", "'steps[3].name' '..' should be letters",
         "'environment.allowed_hosts' 'example.org' is not supported: no target restricts names of hosts",
-        "'verifier.environment' needs 'environment_mode' 'separate'", "eight/task.toml: no TOML",
+        "'verifier.environment' needs 'environment_mode' 'separate'", "eight/task.toml: not TOML",
     ):  # fmt: skip
         assert part in text, (part, text)
 

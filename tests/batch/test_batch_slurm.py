@@ -96,7 +96,7 @@ def test_a_shard_drains_before_its_time_limit(person: BatchPerson) -> None:
     [
         (("--engine", "slrum"), "there is no such engine"),
         (("--engine", "slurm", "--engine-option", "colour=red"), "slurm has no such option"),
-        (("--engine", "slurm", "--engine-option", "partition=a b"), "no value of --partition"),
+        (("--engine", "slurm", "--engine-option", "partition=a b"), "not a valid value of --partition"),
         (("--engine", "slurm", "--engine-option", "time"), "should be KEY=VALUE"),
         (("--engine-option", "time=1"), "the engine local has none"),
         (("--engine", "slurm", "--engine-option", "poll=0"), "a number from 1 on"),

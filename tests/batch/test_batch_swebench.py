@@ -117,7 +117,7 @@ def test_rows_need_clones_and_names_of_tests(person: BatchPerson) -> None:
     person.write_tasks(rows, "bad.jsonl")
     done = person.run("check", "bad.jsonl", "--repos", "repos")
     assert done.returncode == 2
-    assert "bad.jsonl:1: 'repo' '../../etc' is no name of a repository" in done.stderr
+    assert "bad.jsonl:1: 'repo' '../../etc' is not a name of a repository" in done.stderr
     assert "bad.jsonl:2: 'FAIL_TO_PASS' and 'PASS_TO_PASS' have test names of no known test program" in done.stderr
     assert "name it by 'log_parser' (pytest, unittest, sympy) with a 'test_cmd'" in done.stderr
     assert "bad.jsonl:3: 'log_parser' 'nose' should be pytest, unittest, sympy" in done.stderr

@@ -139,7 +139,7 @@ def test_a_function_scores_the_trials_again(trials: Trials) -> None:
     (trials.person.home / "rewards.py").write_text(source)
     done = trials.person.run("regrade", "r", "--reward", "rewards.py:short")
     assert (done.returncode, "1 rewards named short, mean 0.250, 1 failed" in done.stderr) == (1, True), done.stderr
-    assert "nan is no finite number" in done.stderr
+    assert "nan is not a finite number" in done.stderr
     (row,) = trials.export("tokens", "--rewards", "short")
     assert (row["task"], row["reward"]) == ("greet", 0.25)
     assert [row["reward"] for row in trials.export("tokens")] == [1.0, 0.0]

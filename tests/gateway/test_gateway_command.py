@@ -182,7 +182,7 @@ def test_an_agents_shell_is_refused_also_without_its_variable(tmp_path: Path, wo
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["pair", "ABCDEFGH", "--as", "Not A Name"], "is no name of a person"),
+        (["pair", "ABCDEFGH", "--as", "Not A Name"], "is not a name of a person"),
         (["pair", "ABCDEFGH", "--as", "owner", "--role", "king"], "there is no such role"),
         (["send", "bob", "hi"], "there is no person 'bob'"),
         (["outbox", "--state", "gone"], "there is no such state"),

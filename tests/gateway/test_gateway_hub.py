@@ -81,14 +81,14 @@ class TestHub(GatewayConformance):
         await session.read("ada", "Approved in the web view")
         await session.read("ada", "Done.")
         assert (session.folder / "out.txt").read_text() == "written"
-        with pytest.raises(UsageError, match="does not wait"):
+        with pytest.raises(UsageError, match="is closed"):
             await answer(own)
         second = await ask_as("ada")
         found = re.search(r"/deny ([A-Z2-9]{4})", await session.read("ada", "May this run?", 2))
         assert found is not None
         await session.say("ada", f"/deny {found[1]}")
         await session.read("ada", "Denied.")
-        with pytest.raises(UsageError, match="does not wait"):
+        with pytest.raises(UsageError, match="is closed"):
             await answer(second)
         other = await ask_as("bob")
         with pytest.raises(UsageError, match="bob alone"):
@@ -115,7 +115,7 @@ class TestHub(GatewayConformance):
         await asyncio.to_thread(answer_question, session.store, question["id"], "a \ud800 dark red", wait_s=30.0)
         assert "a ? dark red" in await session.read("ada", "Answered in the web view")
         await session.read("ada", "Painted.")
-        with pytest.raises(UsageError, match="does not wait"):
+        with pytest.raises(UsageError, match="is closed"):
             answer_question(session.store, question["id"], "blue")
         await session.say("bob", "paint")
         await session.read("bob", "Which?")

@@ -211,7 +211,7 @@ def test_checks_that_cannot_run_are_not_counted_and_a_model_that_fails_ends_with
         ('{"instruction": "a", "check": "true", "expect": 1}', (), b"line 1 is not a task"),
         ('{"instruction": " ", "check": "true"}', (), b"line 1 has an empty instruction"),
         ('{"instruction": "a", "check": "true", "folder": "none"}', (), b"is not a folder"),
-        ("[1]", (), b"line 1 is no JSON object"),
+        ("[1]", (), b"line 1 is not a JSON object"),
         ("", (), b"there is no task in it"),
         ('{"instruction": "a", "check": "true"}', ("--skill", "x"), b"one skill or one entry is measured"),
         ('{"instruction": "a", "check": "true"}', ("--version", "1"), b"--version needs --skill"),

@@ -95,7 +95,7 @@ def test_without_a_note_or_a_model_nothing_is_answered(log: EventLog) -> None:
     assert note is not None
     assert (note.how, {each.part for each in note.sentences}) == ("program", {"asked", "done"})
     note, _ = write(log, {"solved": [{"text": "Yes.", "events": [5]}]})
-    assert (note.how, note.reason) == ("program", "the model's reply was no note")
+    assert (note.how, note.reason) == ("program", "the model's reply was not a note")
 
 
 def test_answers_displace_nothing_of_the_note_and_are_bounded(log: EventLog) -> None:

@@ -169,7 +169,7 @@ def test_nonsense_becomes_the_programs_note_and_is_not_asked_for_again(log: Even
     write_program_note(log, "c")
     note = write(log, say(reply))
     assert note is not None
-    assert (note.how, note.reason, bool(note.usage["prompt"])) == ("program", "the model's reply was no note", True)
+    assert (note.how, note.reason, bool(note.usage["prompt"])) == ("program", "the model's reply was not a note", True)
     assert "Which port has the server?" in note.text
     assert find_pending(log) == []
     assert find_pending(log, retry=True) == ["c"]

@@ -104,5 +104,5 @@ def test_a_reply_depends_on_how_the_calls_before_it_ended(tmp_path: Path, result
 def test_a_wrong_line_of_a_script_is_named(tmp_path: Path, line: str) -> None:
     file = tmp_path / "tour.jsonl"
     file.write_text(f'{{"content": "fine"}}\n{line}\n')
-    with pytest.raises(ConfigError, match="line 2 is no reply"):
+    with pytest.raises(ConfigError, match="line 2 is neither a reply"):
         ScriptedModel.from_file(file)

@@ -183,7 +183,7 @@ def test_another_policy_is_refused_and_kept_back(
     report = report_of(tree, policy="own", policy_digest=policy.digest)
     Registry(home).register(tree, report, policy, author=PERSON, kernel=os.uname().release)
     file.write_text('extends = "skill-run"\n[limits]\nopen_files = 257\n')
-    with pytest.raises(Refused, match="says something else now"):
+    with pytest.raises(Refused, match="that was changed since"):
         run(home, a=1, b=2)
     with pytest.raises(Refused, match="quarantine: the policy own was changed"):
         run(home, a=1, b=2)

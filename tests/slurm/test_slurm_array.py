@@ -39,7 +39,7 @@ def test_every_task_runs_with_its_number_and_tells_its_end(cluster: Cluster, tmp
 
 def test_a_folder_that_does_not_exist_is_refused_before_anything_runs(cluster: Cluster, tmp_path: Path) -> None:
     work = run_array(PROFILE, ["true"], range(2), folder=str(tmp_path / "no"), outer=cluster.here)
-    with pytest.raises(UsageError, match=r"no is no folder at local in which an array can write") as refused:
+    with pytest.raises(UsageError, match=r"no is not a folder at local in which an array can write") as refused:
         asyncio.run(work)
     assert refused.value.remedy == f"create it where all nodes see it: mkdir -p {tmp_path}/no"
     assert not cluster.jobs()

@@ -149,7 +149,7 @@ def test_something_that_is_no_ssh_server_is_told(own: Sshd) -> None:
                     pass
 
         Thread(target=answer, daemon=True).start()
-        with pytest.raises(PlaceUnavailable, match="is no SSH server that we can talk to"):
+        with pytest.raises(PlaceUnavailable, match="is not an SSH server that we can talk to"):
             said(own.profile(port=other.getsockname()[1], connect_timeout_s=3.0))
 
 

@@ -68,9 +68,9 @@ def test_schemas_are_flat_and_strict() -> None:
     ("name", "arguments", "kind", "says"),
     [
         ("terminl", "{}", "unknown_tool", "the nearest one is 'terminal'"),
-        ("terminal", "{", "arguments", "no JSON object"),
-        ("terminal", "[]", "arguments", "no object"),
-        ("terminal", '{"command": NaN}', "arguments", "NaN is no number"),
+        ("terminal", "{", "arguments", "not a JSON object"),
+        ("terminal", "[]", "arguments", "not an object"),
+        ("terminal", '{"command": NaN}', "arguments", "NaN is not a number"),
         ("terminal", "[" * 100_000, "arguments", "nested too deeply"),
         ("terminal", "{}", "arguments", "'command' is missing. It takes: command, [timeout]"),
         ("terminal", '{"command": "ls", "timeout": 9999}', "arguments", "less than or equal to 600"),
@@ -79,7 +79,7 @@ def test_schemas_are_flat_and_strict() -> None:
         ("process", '{"action": "kill"}', "usage_error", "needs a session_id"),
         ("process", '{"action": "poll", "session_id": "no-such"}', "usage_error", "no-such"),
         ("patch", '{"mode": "replace", "old_string": "a"}', "usage_error", "needs a path"),
-        ("search_files", '{"pattern": "("}', "usage_error", "no regular expression"),
+        ("search_files", '{"pattern": "("}', "usage_error", "not a regular expression"),
         ("search_files", '{"pattern": "a", "path": "/no-such"}', "usage_error", "there is no /no-such"),
     ],
 )

@@ -1,8 +1,8 @@
 """``./dev cast``: record docs/session.cast, a session that starts in a checkout and ends with a skill.
 
 Every command runs, on a terminal of its own; a script replaces the model, and each of its replies says so.
-What differs between two runs (durations, times, folders, digests) is replaced, and so is the time of typing and of
-output: the same code writes the same file. The form is version 2 of asciinema's.
+Values that differ between two runs (durations, times, folders, digests) are replaced, and so is the time of typing
+and of output: the same code writes the same file. The form is version 2 of asciinema's.
 """
 
 from __future__ import annotations

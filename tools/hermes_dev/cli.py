@@ -26,7 +26,7 @@ usage: ./dev COMMAND [ARGUMENTS]
                     the suite that needs no engine. HERMES_DEV_SEED=N repeats the sample of a run that printed it
   test ARGUMENTS    the suite alone, with these pytest arguments; what is named runs in full
   test --provision  first install the Debian packages that the suite requires; says which. Then run the whole suite but
-                    repeats. What fails runs once more, alone; what passes then is unsteady, and is listed in
+                    repeats. A failed test runs once more, alone; one that passes then is unsteady, listed in
                     tests/unsteady.md
   test --all        the whole suite with its repeats; with --provision, too
   test --shard NAME the tests of one shard: core, containers, clouds, gate or agent

@@ -1,7 +1,7 @@
 """Write ``hermes_exec/sync.py``, the blocking interface, from the source of the asynchronous classes.
 
 There is one implementation: each method that is written here calls the asynchronous one through the portal.
-What has no known blocking form is refused with one line, so that nothing is left out silently.
+A member without a known blocking form is refused with one line, so that nothing is left out silently.
 """
 
 from __future__ import annotations

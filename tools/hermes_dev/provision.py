@@ -163,7 +163,7 @@ def apt_install(packages: Sequence[str]) -> None:
 def renew_lists(packages: Sequence[str]) -> list[str]:
     """Renew apt's lists for these packages; returns the words to put before a command to run it as root."""
     if not shutil.which("apt-get"):
-        raise DevError(f"no apt-get here. Try: install by hand what provides {' '.join(packages)}")
+        raise DevError(f"no apt-get here. Try: install the programs of these packages by hand: {' '.join(packages)}")
     root = as_root()
     if root is None:
         raise DevError(f"installing needs root. Try: sudo apt-get install {' '.join(packages)}")

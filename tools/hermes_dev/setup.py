@@ -1,6 +1,6 @@
 """Make the environment that everything else runs in, from ``dev.lock`` and nothing of the person's own.
 
-Safe to run twice (a stamp tells that nothing changed) and safe to run at the same time as another (a file
+Safe to run twice (a stamp records that nothing changed) and safe to run at the same time as another (a file
 lock; the second one waits and then finds the work done).
 """
 
@@ -46,7 +46,7 @@ def ensure(*, provision: bool = False) -> None:
 
 
 def stamp() -> Path:
-    """The file that tells what the environment was made from."""
+    """The file that records what the environment was made from."""
     return venv() / ".made-from"
 
 
@@ -76,7 +76,7 @@ def interpreter_works() -> bool:
 
 @contextmanager
 def one_at_a_time() -> Generator[None]:
-    """Hold the checkout's set-up lock; the kernel lets go of it when we end, however we end."""
+    """Hold the checkout's set-up lock; the kernel releases it when this process ends."""
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "setup.lock").open("w") as held:
         try:

@@ -15,4 +15,4 @@ def digest_of(value: object) -> str:
 
 def refuse_constant(name: str) -> object:
     """Refuse NaN and Infinity, for ``parse_constant`` of ``json.loads``."""
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")

@@ -90,7 +90,7 @@ class Engine(Protocol):
         ...
 
     async def cancel(self, ids: Sequence[str]) -> None:
-        """End shards at once. What they ran in targets ends with their leases, or is ended by the coordinator."""
+        """End shards at once. Their commands in targets end with their leases, or is ended by the coordinator."""
         ...
 
     async def close(self) -> None:

@@ -98,7 +98,7 @@ class Regrade:
 def _find_path(run: RunFolder, name: str) -> Path:
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{to_printable(name)}: it is no name of rewards", remedy="letters, digits, '.', '_' and '-', up to 64"
+            f"{to_printable(name)}: it is not a name of rewards", remedy="letters, digits, '.', '_' and '-', up to 64"
         )
     return run.path / _FOLDER / f"{name}.jsonl"
 

@@ -39,7 +39,7 @@ def load_function(word: str) -> Function:
             f"{to_printable(word)}: it cannot be loaded: {why}", remedy="an importable function"
         ) from error
     if not callable(function):
-        raise UsageError(f"{to_printable(word)}: it is no function", remedy="MODULE:FUNCTION or FILE.py:FUNCTION")
+        raise UsageError(f"{to_printable(word)}: it is not a function", remedy="MODULE:FUNCTION or FILE.py:FUNCTION")
     return function
 
 
@@ -83,5 +83,5 @@ def read_reward(found: object) -> tuple[float, dict[str, float]]:
 
 def _to_number(value: object) -> float:
     if not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{flatten(repr(value), 80)} is no finite number")
+        raise ValueError(f"{flatten(repr(value), 80)} is not a finite number")
     return float(value)

@@ -164,9 +164,9 @@ class RunState:
         if state is None or state.counted & bit:
             return
         if record["reward"] is not None and not math.isfinite(record["reward"]):
-            raise ValueError("the reward is no finite number")
+            raise ValueError("the reward is not a finite number")
         if not all(isinstance(record[name], str | None) for name in ("state", "failure")):
-            raise TypeError("its end is no text")
+            raise TypeError("its end is not text")
         state.counted |= bit
         state.add(record)
         self._attempts += not record.get(UNBEGUN)

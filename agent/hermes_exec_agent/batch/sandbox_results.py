@@ -83,11 +83,11 @@ class _Result(_Sent):
     def _has_own_conversations(self) -> _Result:
         steps: object = (self.check or {}).get("steps", [])
         if not isinstance(steps, list):
-            raise ValueError("steps are no list")  # noqa: TRY004  pydantic reports it
+            raise ValueError("steps are not a list")  # noqa: TRY004  pydantic reports it
         found: list[object] = [self.conversation]
         for each in cast("list[object]", steps):
             if not isinstance(each, dict):
-                raise ValueError("a step is no table")  # noqa: TRY004  likewise
+                raise ValueError("a step is not a table")  # noqa: TRY004  likewise
             found.append(cast("dict[str, object]", each).get("conversation"))
         own = f"{self.key}.{self.attempt}"
         if not all(each in ("", own) or str(each).startswith(f"{own}.") for each in found):

@@ -19,7 +19,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Caps(BaseModel, frozen=True, extra="forbid", strict=True):
-    """The most that a run, or one trial of it, may use; None is no cap."""
+    """The most that a run, or one trial of it, may use; None is not a cap."""
 
     money: Amount | None = None
     """US dollars of all requests to models."""

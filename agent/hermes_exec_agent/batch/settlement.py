@@ -40,7 +40,7 @@ class Settlement:
     async def settle(self, *, living: Collection[str] = ()) -> int:
         """Settle all open attempts but those of the shards ``living``; return how many stay open.
 
-        Those of a shard that may still run, or whose target may, stay open; the next call looks again.
+        An attempt stays open while its shard or its target may still run; the next call checks it again.
         """
         await asyncio.to_thread(self._state.reconcile)
         held = await asyncio.to_thread(self._find_open, living)

@@ -74,7 +74,7 @@ class SlurmEngine:
             if name in ("parallel", "poll") and parse_number(value, 1) is None:
                 raise UsageError(f"--engine-option {name}={to_printable(value)}: it should be a number from 1 on")
             if name in _FLAGS and not _VALUE.fullmatch(value):
-                raise UsageError(f"--engine-option {name}={to_printable(value)}: it is no value of {_FLAGS[name]}")
+                raise UsageError(f"--engine-option {name}={to_printable(value)}: not a valid value of {_FLAGS[name]}")
 
     @classmethod
     def count_gpus(cls, options: Mapping[str, str]) -> float | None:

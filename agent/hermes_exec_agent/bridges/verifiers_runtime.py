@@ -156,7 +156,7 @@ class HermesExecRuntime(Runtime):
 def _find_network() -> list[str]:
     """Return the boot and the network of this machine, as the target reports its own."""
     try:
-        return [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/net")]  # noqa: PTH115  it is no path
+        return [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/net")]  # noqa: PTH115  it is not a path
     except OSError:
         return []
 

@@ -1,4 +1,4 @@
-"""Commands of ``cron`` that run jobs: one job now, what is due, and the daemon."""
+"""Commands of ``cron`` that run jobs: one job now, all due ones, and the daemon."""
 
 import asyncio
 import os

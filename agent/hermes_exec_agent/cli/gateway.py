@@ -41,7 +41,7 @@ def run(
     on: On = None,
     *,
     approve: Annotated[
-        str, typer.Option(metavar="ask|deny", help="Ask persons before tools that change something, or deny these.")
+        str, typer.Option(metavar="ask|deny", help="Ask a person before a tool changes something, or deny it.")
     ] = "ask",
     grace: Annotated[
         str, typer.Option(metavar="TIME", help="Let turns continue so long when the gateway ends.")
@@ -184,7 +184,7 @@ def pair(
         raise UsageError(f"--role {role}: there is no such role", remedy="--role owner, --role guest")
     chosen = parse_person(name) or "owner"
     if chosen == "owner" and role == "guest":
-        raise UsageError("the owner is no guest", remedy="--as with another name")
+        raise UsageError("the owner is not a guest", remedy="--as with another name")
     with _open_store() as store:
         person = store.pair(code, chosen, cast("Role | None", role))
     note(f"paired as {person.name}, role {person.role}")

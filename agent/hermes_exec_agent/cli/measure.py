@@ -68,7 +68,7 @@ def measure(  # noqa: PLR0913  one parameter an option
     whether it succeeded; a check that cannot run is not counted. Nothing of it is remembered, and no skill changes.
 
     Exit codes: 0 if the difference was measured; 1 if no pair of samples was graded; 2 if the command line or a task is
-    wrong; 125 if the model or the target failed; 130 after Ctrl-C. What was measured until then is kept and shown.
+    wrong; 125 if the model or the target failed; 130 after Ctrl-C. Results until then are kept and shown.
     """
     refuse_agent("learn measure")
     if bool(skill) == bool(entry):

@@ -248,7 +248,7 @@ def _edit_text(text: str) -> str:
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError("the edited file is no UTF-8 text; nothing was changed") from error
+            raise UsageError("the edited file is not UTF-8 text; nothing was changed") from error
 
 
 def _to_json(journal: "Journal") -> dict[str, Any]:

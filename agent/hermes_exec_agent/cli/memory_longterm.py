@@ -31,7 +31,8 @@ def search(
     words: Annotated[list[str], typer.Argument(metavar="WORDS", help="A question, or words.")],
     *,
     kind: Annotated[
-        str | None, typer.Option("--kind", "-k", metavar="KIND", help="episodic, semantic or declarative; all if none.")
+        str | None,
+        typer.Option("--kind", "-k", metavar="KIND", help="episodic, semantic or declarative; all if omitted."),
     ] = None,
     json: Json = False,
 ) -> int:

@@ -98,7 +98,7 @@ def _print_report(report: "Report") -> None:
         say(f"{name} is refused: {report.outcome}")
         return
     if report.evidence and report.level == "self-tested":
-        note(f"{name}: cases from outside do not cover it all. Try: --case, with an expected result")
+        note(f"{name}: cases from outside do not cover all of it. Try: --case, with an expected result")
     evidence = report.level or f"rights: {', '.join(report.rights)}"
     took = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in report.seconds.items())
     note(f"{name} is accepted ({evidence}); {took}")

@@ -115,7 +115,9 @@ def _confirm(registry: Registry, arguments: SkillRunArguments) -> bool:
         return False
     from hermes_exec.cli.confirm import confirm
 
-    return confirm(f"{version.name} {version.number} is self-tested: cases from outside do not cover it all. Run it?")
+    return confirm(
+        f"{version.name} {version.number} is self-tested: cases from outside do not cover all of it. Run it?"
+    )
 
 
 def _print_outcome(outcome: SkillOutcome) -> None:

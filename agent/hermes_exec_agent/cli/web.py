@@ -108,10 +108,10 @@ def web(  # noqa: PLR0913  one parameter an option
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key belong together", remedy="both, or neither")
     if server is not None and not _is_server(server):
-        raise UsageError(f"--server {to_printable(server)}: it is no URL", remedy="--server http://127.0.0.1:8080")
+        raise UsageError(f"--server {to_printable(server)}: it is not a URL", remedy="--server http://127.0.0.1:8080")
     for each in arguments.names:
         if not _NAME.fullmatch(each):
-            raise UsageError(f"--name {to_printable(each)}: it is no host name", remedy="--name view.example.org")
+            raise UsageError(f"--name {to_printable(each)}: it is not a host name", remedy="--name view.example.org")
     return interruptible.run(_web(arguments))
 
 

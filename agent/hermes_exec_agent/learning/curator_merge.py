@@ -148,7 +148,7 @@ def _merge_guides(files: Mapping[str, bytes], other: Mapping[str, bytes], drop: 
     try:
         text, more = files[_MANIFEST].decode(), other[_MANIFEST].decode()
     except UnicodeDecodeError:
-        raise NotMerged("SKILL.md is no UTF-8 text") from None
+        raise NotMerged("SKILL.md is not UTF-8 text") from None
     known = {line.strip() for line in text.splitlines()}
     new = [each for each in split_paragraphs(_read_text(more)) if any(line.strip() not in known for line in each)]
     lines = [f"## From `{drop.name}`", drop.summary, *(line for each in new for line in ("", *each))]

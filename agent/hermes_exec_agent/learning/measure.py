@@ -1,7 +1,7 @@
 """Measure the effect of a skill, or of an entry of memory: labelled tasks with it and without it, in turns.
 
 A sample is one task in a conversation of its own, in a fresh folder of the target; the exit code of the task's check
-tells whether it succeeded. The two samples of one task and round are a pair. A check that cannot run leaves its sample
+shows whether it succeeded. The two samples of one task and round are a pair. A check that cannot run leaves its sample
 ungraded, and the pair is not counted.
 
 Measured conversations are recorded in a log of their own. They have no memory but the measured entry, and can change
@@ -374,7 +374,7 @@ def _parse_task(line: str, path: Path, number: int) -> Task:
     try:
         fields: dict[str, Any] = dict(json.loads(line))
     except (ValueError, TypeError, RecursionError):
-        raise UsageError(f"{where} is no JSON object", remedy=_FORM) from None
+        raise UsageError(f"{where} is not a JSON object", remedy=_FORM) from None
     fields = {"name": str(number), "folder": "", "setup": "", **fields}
     if sorted(fields) != sorted(_FIELDS) or not all(isinstance(value, str) for value in fields.values()):
         raise UsageError(f"{where} is not a task", remedy=_FORM)

@@ -160,7 +160,7 @@ def record_task(
 ) -> None:
     """Record the outcome of a turn that ends, while its turn is held; start the audit and the review that are due.
 
-    It blocks the thread of the log. What fails is derived later.
+    It blocks the thread of the log. An outcome that cannot be recorded is derived later.
     """
     try:
         events = log.events(conversation, request - 1)

@@ -192,7 +192,7 @@ def finish_pending(log: EventLog, environ: Mapping[str, str]) -> None:
 
 
 def _finish(log: EventLog, environ: Mapping[str, str]) -> None:
-    """Do the rest of the change that the log says has begun. Each step may have been done already."""
+    """Complete the change that the log records as begun. Steps that were done before have no further effect."""
     for proposal in read_proposals(log):
         if proposal.state in _ENDS:
             _finish_one(log, environ, proposal)

@@ -204,7 +204,7 @@ def read_tasks(path: Path) -> list[dict[str, str]]:
 
     Raises:
         ConfigError: the file cannot be read.
-        UsageError: a line is no task.
+        UsageError: a line is not a task.
     """
     tasks: list[dict[str, str]] = []
     for number, line in enumerate(read_regular(path).decode(errors="replace").splitlines(), 1):

@@ -84,7 +84,7 @@ time: what the person wanted instead, in their own words. """
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Does reviews, one after the other."""
+    """Runs reviews, one at a time."""
 
     log: EventLog
     models: Models
@@ -249,7 +249,7 @@ class NoTerminal:
 class ReviewMemory(MemoryTool):
     """Changes the journal by the text of the reviewed conversations.
 
-    The origin of an entry comes from their events: the reviewer's own request repeats them, and is no word of a person.
+    The origin of an entry comes from their events: the reviewer's own request repeats them, and no person wrote it.
     If these conversations read text from outside, an entry in the person's words is replaced by such words alone, as no
     person sees the change before it is made.
     """
@@ -276,7 +276,7 @@ class ReviewMemory(MemoryTool):
             and _is_of_person(context.journal.read(target), operation.old_text)
         ):
             raise Refused(
-                "text from outside was read, so that the person's own words alone replace an entry of the person",
+                "text from outside was read, so only the person's own words replace an entry of the person",
                 remedy="leave the entry as it is",
             )
         return operation

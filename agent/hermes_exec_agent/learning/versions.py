@@ -140,7 +140,8 @@ def compare_versions(
 def is_worse(pairs: Sequence[tuple[VersionCounts, VersionCounts]]) -> bool:
     """Return whether the success rate is lower by 2 of 5 or more, on average over the models of ``pairs``.
 
-    Each model counts the same, and a version is compared with the same model alone: a weaker model is no fault of it.
+    Each model counts the same, and versions are compared with the same model alone, as a weaker model is no fault of
+    a version.
     """
     if not pairs:
         return False

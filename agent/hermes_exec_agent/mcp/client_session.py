@@ -258,7 +258,7 @@ class ClientSession:
         Raises:
             AnswerLost: the connection ended before the answer.
             ServerStuck: the server did not even read the call in time.
-            OutcomeUnknown: the answer did not come in time, or is none.
+            OutcomeUnknown: the answer did not arrive in time, or is invalid.
             PlaceUnavailable: the call was not sent, or the server has forgotten this connection; nothing ran.
             CallRefused: the server answered with an error.
         """

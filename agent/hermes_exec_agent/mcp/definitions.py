@@ -45,7 +45,7 @@ class ToolDefinition:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of all of it."""
+        """The SHA-256 of the whole definition."""
         return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()
 
     def to_record(self) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Guardian:
             self._process.stdin.write(line.encode())
 
     async def dismiss(self) -> None:
-        """End it alone; the groups are left as they are."""
+        """End the guardian alone; the groups run on."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()

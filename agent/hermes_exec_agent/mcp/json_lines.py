@@ -16,7 +16,7 @@ class LineTooLong(ValueError):
 
 
 class MessageParser:
-    """Splits bytes into messages; a line that is no message is yielded as the error of its parser."""
+    """Splits bytes into messages; a line that is not a message is yielded as the error of its parser."""
 
     def __init__(self, most: int) -> None:
         """``most``: bytes of a line."""

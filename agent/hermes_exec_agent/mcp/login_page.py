@@ -48,7 +48,7 @@ class LoginPage:
         """Wait for the browser.
 
         Raises:
-            PlaceUnavailable: it does not come in time, or the person refused.
+            PlaceUnavailable: the answer does not arrive in time, or the person refused.
         """
         try:
             answer = await asyncio.wait_for(self._answers.get(), WAIT_S)

@@ -37,7 +37,7 @@ class SkillResult(ServedResult):
     version: int
     result: Any = None
     failure: str = Field("", description="One line; empty if it succeeded")
-    log: str = Field("", description="The end of what it printed")
+    log: str = Field("", description="The end of its output")
     duration_s: float
 
 

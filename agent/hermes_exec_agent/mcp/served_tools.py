@@ -409,7 +409,7 @@ class TargetTools:
         try:
             data = args.content.encode() if args.encoding == "utf-8" else base64.b64decode(args.content, validate=True)
         except (binascii.Error, UnicodeEncodeError) as error:
-            raise UsageError(f"content is no {args.encoding} text: {error}") from None
+            raise UsageError(f"content is not {args.encoding} text: {error}") from None
         try:
             await terminal.files.write(args.path, data, parents=True)
         except Unsupported:

@@ -78,7 +78,7 @@ class ServerQuestions:
         self._callers: list[_Caller] = []
         """Our requests that the server has not answered."""
         self.waiting = 0
-        """Questions that are not answered yet, so that a call which takes long is no failure of the server."""
+        """Questions that are not answered yet, so that a call which takes long is not a failure of the server."""
         self.answered = 0
 
     @property
@@ -304,7 +304,7 @@ def _parse_value(name: str, text: str, form: Mapping[str, Any]) -> Value:
         if choices:
             values = [{each: each for each in choices}[value] for value in values]
     except (KeyError, ValueError):
-        raise UsageError(f"{quote(text, _SHOWN)} is no value of {quote(name, _SHOWN)}") from None
+        raise UsageError(f"{quote(text, _SHOWN)} is not a value of {quote(name, _SHOWN)}") from None
     return values if kind == "array" else values[0]
 
 

@@ -96,7 +96,7 @@ async def propose_claims(events: Sequence[Event], model: Model, known: Sequence[
     try:
         listed = parse_json_object(reply.message.content).get("claims")
     except UnreadableReply:
-        return Proposals(struck=("the reply is no JSON object",))
+        return Proposals(struck=("the reply is not a JSON object",))
     if not isinstance(listed, list):
         return Proposals(struck=("the reply has no list of claims",))
     found: dict[str, NewClaim] = {}
@@ -138,11 +138,11 @@ def _describe(messages: Sequence[Event], known: Sequence[Claim]) -> str:
 def _parse(value: object, messages: dict[int, Event], known: dict[str, Claim]) -> NewClaim | str:
     """Return the claim in a part of the reply, or why it was rejected."""
     if not isinstance(value, dict):
-        return "a part of the reply is no claim"
+        return "a part of the reply is not a claim"
     fields = cast("dict[str, object]", value)
     text, kind, confidence = fields.get("text"), fields.get("kind"), fields.get("confidence")
     if not isinstance(text, str) or kind not in KINDS:
-        return "a part of the reply is no claim"
+        return "a part of the reply is not a claim"
     shown = quote(text, 60)
     numbers = dict.fromkeys(each for each in _list(fields.get("events")) if type(each) is int and each in messages)
     cited = [messages[each] for each in numbers]

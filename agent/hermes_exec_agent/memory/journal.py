@@ -50,7 +50,7 @@ State: TypeAlias = "dict[Target, list[Entry]]"
 
 
 class Damaged(HermesError):
-    """A file of the journal is no UTF-8 text, or is too large; it was left as it is."""
+    """A file of the journal is not UTF-8 text, or is too large; it was left as it is."""
 
 
 class _EditedMeanwhile(Exception):

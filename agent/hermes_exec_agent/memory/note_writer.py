@@ -6,7 +6,7 @@ half an hour. Only one program asks a model about a conversation at a time.
 
 The note of a longer conversation also answers four questions about the agent's work, in the same reply of the model.
 Each answer has the numbers of the events that show it, and is left out without valid ones. An answer is the model's
-opinion: it is no evidence for the outcome of a task.
+opinion: it is not evidence for the outcome of a task.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _create_note(reply: str, events: Sequence[Event], model: str, usage: Any) ->
     spent = usage.to_record()
     note = parse_model_note(reply, events, model=model, usage=spent, answers=find_questions(events))
     if note is None:
-        return create_program_note(events, model=model, usage=spent, reason="the model's reply was no note")
+        return create_program_note(events, model=model, usage=spent, reason="the model's reply was not a note")
     return note
 
 

@@ -58,7 +58,7 @@ def parse_person(word: str) -> str:
     """
     if not _NAME.fullmatch(word):
         shown = to_printable(word[:80])
-        raise UsageError(f"{shown!r} is no name of a person", remedy="lower-case letters, digits and -, up to 64")
+        raise UsageError(f"{shown!r} is not a name of a person", remedy="lower-case letters, digits and -, up to 64")
     return "" if word == OWNER else word
 
 
@@ -74,7 +74,7 @@ def choose_participant(
         environ: has ``HERMES_EXEC_PERSON``, which comes before ``[agent] person``.
 
     Raises:
-        UsageError: ``name`` is no name.
+        UsageError: ``name`` is not a name.
         ConfigError: the configured one is none.
     """
     word = name

@@ -74,7 +74,7 @@ def find_refusal(text: str) -> str:
 def find_withholding(text: str) -> str:
     """Return why a prompt withholds an entry, in a few words; empty if it shows the entry.
 
-    What a text quotes is no order of its own, except for untrusted text that was remembered as a quotation.
+    What a text quotes is not an order of its own, except for untrusted text that was remembered as a quotation.
     """
     if reason := find_refusal(text):
         return reason

@@ -212,7 +212,7 @@ def _read_usage(usage: dict[str, Any]) -> Usage:
 
 def _read_table(value: object) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
-        raise TypeError("a value that is no object")
+        raise TypeError("a value that is not an object")
     return cast("dict[str, Any]", value or {})
 
 
@@ -220,13 +220,13 @@ def _read_list(value: object) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise TypeError("a value that is no list")
+        raise TypeError("a value that is not a list")
     return cast("list[object]", value)
 
 
 def _read_text(value: object) -> str:
     if value is not None and not isinstance(value, str):
-        raise TypeError("a value that is no text")
+        raise TypeError("a value that is not text")
     return value or ""
 
 

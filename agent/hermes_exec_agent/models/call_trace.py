@@ -84,6 +84,6 @@ def _read_ids(name: str, value: object) -> tuple[int, ...]:
     ids: list[int] = []
     for each in cast("list[object]", value) if isinstance(value, list) else [None]:
         if not isinstance(each, int) or isinstance(each, bool) or not 0 <= each < _MOST:
-            raise ModelError(f"{name}: the reply has token ids that are no numbers", remedy="another endpoint")
+            raise ModelError(f"{name}: the reply has token ids that are not numbers", remedy="another endpoint")
         ids.append(each)
     return tuple(ids)

@@ -95,7 +95,7 @@ def classify_failure(who: str, cause: BaseException, redactor: Redactor) -> Endp
     ):
         # Raised for a chunk that is not JSON, or JSON of another shape.
         return EndpointFailure(
-            ModelError(f"{who}: it sent what is no reply ({_describe_fault(cause)})", remedy=_ADDRESS), again=True
+            ModelError(f"{who}: its response is not a reply ({_describe_fault(cause)})", remedy=_ADDRESS), again=True
         )
     return None
 

@@ -35,7 +35,7 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 class StatusError(Exception):
-    """An endpoint answered with an HTTP status that is no success."""
+    """An endpoint answered with an HTTP status that is not a success."""
 
     def __init__(self, response: httpx2.Response, content: bytes) -> None:
         """``content`` is the begin of its body."""
@@ -111,7 +111,7 @@ class ApiClient:
             read_s: how long the endpoint may be silent; by default the limit of the client.
 
         Raises:
-            StatusError: its status is no success.
+            StatusError: its status is not a success.
             httpx2.HTTPError: the request failed.
         """
         request = self._http.build_request("POST", self._url, content=encode_body(body), headers=self._headers)
@@ -196,7 +196,7 @@ def parse_reply(data: bytes) -> dict[str, Any]:
     """
     value: Any = json.loads(data.decode())
     if not isinstance(value, dict):
-        raise TypeError("a reply that is no object")
+        raise TypeError("a reply that is not an object")
     reply = cast("dict[str, Any]", value)
     if error := reply.get("error"):
         message: Any = cast("dict[str, Any]", error).get("message") if isinstance(error, dict) else error

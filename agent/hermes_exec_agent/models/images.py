@@ -68,7 +68,7 @@ def parse_image(content: bytes, name: str) -> Image:
     """Check the content of an image.
 
     Raises:
-        UsageError: it is no image of a known type, or too large.
+        UsageError: it is not an image of a known type, or too large.
     """
     shown = quote_name(name)
     try:

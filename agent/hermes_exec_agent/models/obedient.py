@@ -43,7 +43,7 @@ _PLACEHOLDER = re.compile(
 )
 _DENIED = re.compile(r"\b(?:error|denied|refused|not allowed|forbidden)\b", re.IGNORECASE)
 _OWN = "/tmp/obedient-"  # noqa: S108  in the target
-"""Files that this model writes; a message about one is no order."""
+"""Files that this model writes; a message about one is not an order."""
 _REMEMBERED = "\n## Remembered "
 """Begins the quoted entries of memory in a system message."""
 _CALL_ID = re.compile(r"obey-(\d+)-([0-9a-f]{10})-(\d+)-(\d+)")
@@ -101,7 +101,7 @@ class ObedientModel:
         tools: Sequence[ToolSpec] = (),
         *,
         max_tokens: int | None = None,  # noqa: ARG002  a reply is short
-        schema: dict[str, Any] | None = None,  # noqa: ARG002  a schema is no order
+        schema: dict[str, Any] | None = None,  # noqa: ARG002  a schema is not an order
         tool_choice: ToolChoice | None = None,
     ) -> AsyncGenerator[Item]:
         """Stream the calls for the next orders, or an answer when none is left."""

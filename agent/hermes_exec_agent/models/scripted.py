@@ -162,7 +162,7 @@ def read_script(path: Path) -> tuple[list[str], list[ScriptEntry]]:
                 alternatives = []
         except (ValueError, TypeError, KeyError, RecursionError):
             raise ConfigError(
-                f"{to_printable(path)}: line {number} is no reply and no request", remedy=_FORMS
+                f"{to_printable(path)}: line {number} is neither a reply nor a request", remedy=_FORMS
             ) from None
         if alternatives:
             break

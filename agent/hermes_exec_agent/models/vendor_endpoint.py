@@ -271,7 +271,7 @@ def classify_vendor_failure(who: str, cause: BaseException, redactor: Redactor) 
         return EndpointFailure(ModelRefused(f"{who}: the request cannot be sent: {message}"), again=False)
     if isinstance(cause, exceptions.AgentRunError):
         message = quote_message(str(cause), redactor)
-        return EndpointFailure(ModelError(f"{who}: it sent what is no reply: {message}"), again=True)
+        return EndpointFailure(ModelError(f"{who}: its response is not a reply: {message}"), again=True)
     return classify_failure(who, cause, redactor)
 
 

@@ -131,9 +131,9 @@ def _parse(name: str, data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
-        raise AdapterFault(f"{name}: it is no JSON, or not completely written") from None
+        raise AdapterFault(f"{name}: it is not JSON, or not completely written") from None
     if not isinstance(found, dict):
-        raise AdapterFault(f"{name}: it is no JSON object")
+        raise AdapterFault(f"{name}: it is not a JSON object")
     return cast("dict[str, Any]", found)
 
 
@@ -142,7 +142,7 @@ def _check_weights(file: BinaryIO) -> None:
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= min(_MAX_HEADER, size - 8):
-        raise AdapterFault(f"{WEIGHTS}: it is no file of safetensors, or not completely written")
+        raise AdapterFault(f"{WEIGHTS}: it is not a file of safetensors, or not completely written")
     spans: list[tuple[int, int]] = [(0, 0)]
     header = _parse(WEIGHTS, file.read(length))
     for name, each in header.items():
@@ -181,7 +181,7 @@ def _open_file(path: Path) -> BinaryIO:
     """Open a file that a trainer wrote. A link could name any file of this machine, and a FIFO would block.
 
     Raises:
-        OSError: it is no regular file, or cannot be read.
+        OSError: it is not a regular file, or cannot be read.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -191,7 +191,7 @@ def _open_file(path: Path) -> BinaryIO:
         raise
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is no regular file", path)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
     return os.fdopen(handle, "rb")
 
 

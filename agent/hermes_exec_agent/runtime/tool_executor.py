@@ -70,7 +70,7 @@ class ToolExecutor:
         """Run the calls in order; neighbours that change nothing run concurrently.
 
         ``cut``: the reply was truncated, so that its last call does not run.
-        When this returns or raises, no call runs any more.
+        When this returns or raises, no call still runs.
         """
         self._cut = calls[-1].id if cut else ""
         done: list[ExecutedCall] = []

@@ -236,7 +236,7 @@ class Turn:
         try:
             message = (await self._record_reply("none")).message
         except ModelError as error:
-            self._tell(Warned("summary", f"the last word could not be had: {error}"))
+            self._tell(Warned("summary", f"the model wrote no summary: {error}"))
             why = f"could not be asked ({error})"
             return await self._end_with_list(outcome, reason, ended, why=why)
         if message.tool_calls or is_call_as_text(message.content):

@@ -88,7 +88,7 @@ class CronSchedule:
 
 @dataclass(frozen=True, slots=True)
 class IntervalSchedule:
-    """A fixed interval, from ``anchor`` on, which is no slot itself."""
+    """A fixed interval, from ``anchor`` on, which is not a slot itself."""
 
     interval_s: int
     anchor: int

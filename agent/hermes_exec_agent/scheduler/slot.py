@@ -48,7 +48,7 @@ class Slot:
     conversation: str
     cost: float | None
     text: str | None
-    """The answer or the output; None without one, or when it is not kept any more."""
+    """The answer or the output; None without one, or when it is no longer kept."""
 
     @classmethod
     def from_row(cls, row: sqlite3.Row) -> Slot:

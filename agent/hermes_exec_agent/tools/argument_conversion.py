@@ -75,7 +75,7 @@ class ArgumentConverter:
             return {}
         value = self._left.pop(theirs)
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0 or value % MS:
-            raise NoEquivalent(f"{theirs} is in milliseconds, and {value!r} is no whole number of seconds; "
+            raise NoEquivalent(f"{theirs} is in milliseconds, and {value!r} is not a whole number of seconds; "
                           "timeout of our tools is in whole seconds")  # fmt: skip
         self.notes.append(f"{theirs}={value:g} is in milliseconds, timeout in seconds")
         return {"timeout": int(value) // MS}

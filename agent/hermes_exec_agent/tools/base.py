@@ -88,7 +88,7 @@ class BaseTool(Generic[A]):
         return self.changes
 
     async def stays_inside(self, args: A, context: Context) -> bool:  # noqa: ARG002  most tools act on all of a target
-        """Whether this call certainly acts in the workspace alone; a target that is no machine is one as a whole."""
+        """Whether this call certainly acts in the workspace alone; a target that is not a machine is one as a whole."""
         return is_inward(self.name) or not context.workspace.is_machine
 
     def find_command(self, args: A) -> str:  # noqa: ARG002  most tools run none

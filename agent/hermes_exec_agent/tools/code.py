@@ -135,7 +135,7 @@ class _ScriptSession:
             fields: Any = json.loads(line)
             call = ToolCall(f"code-{self.calls}", str(fields["tool"]), json.dumps(fields["arguments"]))
         except (ValueError, TypeError, KeyError, RecursionError):
-            return _refusal("this is no call of a tool")
+            return _refusal("this is not a call of a tool")
         self.calls += 1
         if self.calls > MOST_CALLS:
             return _refusal(f"a script calls tools {MOST_CALLS} times at most")

@@ -2,7 +2,7 @@
 
 A pattern is the words of a command. ``*`` and ``?`` stand for characters of one word; a ``*`` at the end of the pattern
 stands for any further words. A rule reads words and knows nothing of what a program does with them, so it decides when
-a person is asked, and is no sandbox.
+a person is asked, and is not a sandbox.
 """
 
 from __future__ import annotations

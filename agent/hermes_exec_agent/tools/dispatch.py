@@ -93,9 +93,9 @@ def resolve(known: Mapping[str, Tool], call: ToolCall) -> ResolvedCall:
     except BrokenJson as error:
         if (repaired := _repair(known, name, call, str(error))) is not None:
             return repaired
-        return _refuse(call, f"its arguments are no JSON object: {error}. {_NOTHING}")
+        return _refuse(call, f"its arguments are not a JSON object: {error}. {_NOTHING}")
     except ValueError as error:
-        return _refuse(call, f"its arguments are no JSON object: {error}. {_NOTHING}")
+        return _refuse(call, f"its arguments are not a JSON object: {error}. {_NOTHING}")
     except NoEquivalent as error:
         return _refuse(call, _explain(known, name, error))
     ours, arguments = found
@@ -259,7 +259,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     if isinstance(value, str):
         value = _decode(value)
     if not isinstance(value, dict):
-        raise ValueError("it is no object")  # noqa: TRY004  callers handle one error
+        raise ValueError("it is not an object")  # noqa: TRY004  callers handle one error
     return value  # pyright: ignore[reportUnknownVariableType]  JSON
 
 
@@ -275,7 +275,7 @@ def _decode(text: str) -> Any:
 
 
 def _refuse_constant(word: str) -> None:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _format_call(name: str, arguments: Mapping[str, Any]) -> str:

@@ -72,7 +72,7 @@ for path do
     elif [ ! -e "$path" ] || [ -d "$path" ]; then
         kind=absent
     elif [ ! -f "$path" ]; then
-        why='it is no regular file'
+        why='it is not a regular file'
     elif ! facts=$(stat -c '%a %u:%g %s' -- "$path"); then
         why='it cannot be read'
     elif mode=${facts%% *} size=${facts##* } owner=${facts#* } owner=${owner% *}; [ "$size" -gt "$most" ]; then

@@ -64,7 +64,7 @@ class FileState:
             ValueError: the record is invalid.
         """
         if not isinstance(record, dict):
-            raise ValueError("the state of a file is no object")  # noqa: TRY004  callers handle one error
+            raise ValueError("the state of a file is not an object")  # noqa: TRY004  callers handle one error
         fields = cast("dict[str, Any]", record)
         names = ("kind", "digest", "mode", "owner", "above", "why")
         return cls(*(str(fields.get(name, "")) for name in names))

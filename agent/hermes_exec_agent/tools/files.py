@@ -54,7 +54,7 @@ class ReadFile(BaseTool[ReadFileArguments]):
         last = args.offset + args.limit - 1
         text = await _lines(path, last, FileReader(self.name, context))
         if text is None:
-            message = f"{path} is no text. Try: the tool terminal with file, xxd or head -c"
+            message = f"{path} is not text. Try: the tool terminal with file, xxd or head -c"
             return Envelope(ok=False, place=context.place, error=Failure("binary", message))
         lines = text.split("\n")
         if lines[-1] == "":  # nothing follows the last line break
@@ -226,7 +226,7 @@ async def _current(path: str, reader: FileReader) -> str | None:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no UTF-8 text, and would be damaged", remedy="the tool terminal") from error
+        raise UsageError(f"{path} is not UTF-8 text, and would be damaged", remedy="the tool terminal") from error
 
 
 async def _list_changes(plan: Sequence[tuple[str, v4a.FileChange]], context: Context) -> dict[str, bytes | None]:

@@ -321,7 +321,7 @@ def _convert_range(view_range: Any) -> dict[str, Any]:
         return {}
     numbers = as_list(view_range)
     if len(numbers) != 2 or not all(isinstance(each, int) for each in numbers):
-        raise NoEquivalent("view_range is no pair of lines; write offset=FIRST, limit=LINES")
+        raise NoEquivalent("view_range is not a pair of lines; write offset=FIRST, limit=LINES")
     first, last = numbers
     return {"offset": first, "limit": _MOST_READ if last == -1 else last - first + 1}
 

@@ -173,7 +173,7 @@ class ProcessTool(BaseTool[ProcessArguments]):
         return await self._read_news(job, context)
 
     async def _manage_task(self, args: ProcessArguments, context: Context) -> Envelope:
-        """Run the action for a delegated task, which is no process."""
+        """Run the action for a delegated task, which is not a process."""
         if args.action not in _LOOKS and args.action != "kill":
             raise UsageError(f"{args.session_id} is a delegated task and takes no input", remedy="poll, wait or kill")
         if args.action == "kill":

@@ -63,7 +63,7 @@ class SkillRun(BaseTool[SkillRunArguments]):
         try:
             arguments = parse_arguments(args.arguments)
         except ValueError as error:
-            raise UsageError(f"arguments are no JSON object: {error}", remedy='{"name": "value"}') from error
+            raise UsageError(f"arguments are not a JSON object: {error}", remedy='{"name": "value"}') from error
         version = context.service(Skillset).registry.version(args.name, args.version or None)
         envelope, outcome = await self._run_once(version, args, arguments, context)
         if outcome.ok or outcome.kind == SECURITY:

@@ -1,9 +1,9 @@
-"""Whether an act stays in the workspace: the folder in which a conversation began, or a target that is no machine.
+"""Whether an act stays in the workspace: the folder in which a conversation began, or a target that is not a machine.
 
 After a conversation read text from the web or from another server, an act that may leave the workspace needs a person's
-approval, whatever is allowed. Words of a command do not tell what its program does, so a command is taken to stay only
-if it is plain, if each of its programs only reads or is allowed by a rule, and if no word of it leads out. The rules
-decide when a person is asked, and are no sandbox.
+approval, whatever is allowed. The words of a command do not determine what its program does, so a command is taken to
+stay only if it is plain, if each of its programs only reads or is allowed by a rule, and if no word of it leads out.
+The rules decide when a person is asked, and are not a sandbox.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _is_bounded(words: Sequence[str], context: Context) -> bool:
 
 
 def _find_paths(word: str) -> list[str | None]:
-    """Return the paths that an argument may name; None if it names something that is no path of the workspace."""
+    """Return the paths that an argument may name; None if it names something that is not a path of the workspace."""
     if "://" in word or word.startswith("~") or "=~" in word or ":~" in word:
         return [None]
     if not word.startswith("-"):

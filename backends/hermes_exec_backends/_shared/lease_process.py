@@ -51,7 +51,7 @@ class LeaseProcess:
         If the wait is cancelled, ``farewell`` is sent to undo the work of the process, which has some seconds for that.
 
         Raises:
-            PlaceUnavailable: it ended without a line, or sent none in time; it is not running any more.
+            PlaceUnavailable: it ended without a line, or sent none in time; it no longer runs.
         """
         holder = cls(on_end)
         channel = holder._channel = await outer.spawn(argv, holder)

@@ -1,6 +1,6 @@
 """Inspect the outer target with one command before a sandbox is created there.
 
-The result is cached for this machine, so only the first sandbox pays for it.
+The result is cached for this machine, so that it takes time for the first sandbox alone.
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ class DaytonaBackend(Backend):
     async def close(self, *, keep: bool = False) -> None:
         """Delete the sandbox; an existing one that was attached to is left unchanged.
 
-        A sandbox that was left to its jobs, and that ``open`` reopened, is deleted when it has no jobs any more.
+        A sandbox that was left to its jobs, and that ``open`` reopened, is deleted once it has no jobs.
         With ``keep`` it is stopped, and remains until the next ``open`` by its name starts it again.
         """
         await self._part(lambda: self._dismiss(keep=keep))

@@ -115,7 +115,7 @@ async def _is_expired(sandbox: Any, now: float) -> bool:
 
 
 async def find_without_jobs(service: Service, name: str) -> Any:
-    """Return the sandbox of that name if it was left to its jobs and has no guest any more, else None.
+    """Return the sandbox of that name if it was left to its jobs and no longer has a guest, else None.
 
     A guest that is ending gets some seconds for that.
 

@@ -120,7 +120,7 @@ class Connection:
                 raise PlaceUnavailable(f"daytona: no shell answered within {_READY_S:g} s") from None
             raise
         if self.lost:
-            raise PlaceUnavailable("daytona: the connection broke as soon as it was made")
+            raise PlaceUnavailable("daytona: the connection broke right after it was opened")
         self._tasks.append(asyncio.get_running_loop().create_task(self._stay()))
 
     async def _have_terminal(self, process: Any) -> None:

@@ -123,7 +123,7 @@ async def _use(account: Account) -> Any:
 
 
 async def _release_client(account: Account) -> None:
-    """Count one user less; close the client after the last one."""
+    """Decrement the number of users; close the client when it is 0."""
     here = _shared[asyncio.get_running_loop()]
     shared = here[account]
     shared.users -= 1

@@ -1,6 +1,6 @@
 """One exec of the engine as a channel: its connection, upgraded from HTTP, on the event loop.
 
-The engine's API reports how a command ended; the stream is no evidence: the engine writes its own errors to the
+The engine's API reports how a command ended; the stream is not evidence: the engine writes its own errors to the
 command's standard output, and a stream also ends when the connection does.
 """
 

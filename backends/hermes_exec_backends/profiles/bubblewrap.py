@@ -21,7 +21,7 @@ class BubblewrapProfile(Profile, frozen=True):
     """The policy that it is under, on this machine; it decides on files, variables, network and user, in place of
     `root`, `network`, `space` and `user`."""
     policy_overrides: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """What is different from that policy, in its own tables: `limits = { memory = "2 GiB" }`."""
+    """The differences from that policy, in its own tables: `limits = { memory = "2 GiB" }`."""
     root: Argument | None = None
     """A folder with an unpacked system to use, read-only, instead of that of the outer target."""
     binds: Binds = ()
@@ -29,7 +29,7 @@ class BubblewrapProfile(Profile, frozen=True):
     network: Literal["none", "host"] = "none"
     """`host` shares the network of the outer target, with all that listens there."""
     space: Size = 1 << 30
-    """What each folder in memory holds at most: the home, /tmp and /dev/shm."""
+    """The largest size of each folder in memory: the home, /tmp and /dev/shm."""
     user: Count | None = None
     """The number of the user and group to be in there, where it is started by root; the same one when left out."""
     hostname: Name = "sandbox"

@@ -1,4 +1,4 @@
-"""What the profiles of the clouds share: tags to find sandboxes by, and a guard against cost."""
+"""The common options of cloud profiles: tags to find sandboxes by, and a guard against cost."""
 
 from __future__ import annotations
 

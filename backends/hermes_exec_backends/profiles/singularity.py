@@ -56,7 +56,7 @@ class SingularityProfile(Profile, frozen=True):
     security: Names = ()
     """Security options, such as `seccomp:FILE`."""
     warm: bool = True
-    """Whether an instance is kept for the life of the terminal, so that no command pays for a start."""
+    """Whether an instance is kept for the life of the terminal, so that no command waits for a start."""
 
     cpus: Amount | None = None
     """CPUs at most, where the target can enforce it."""

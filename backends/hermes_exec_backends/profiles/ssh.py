@@ -29,7 +29,7 @@ def _user(value: str) -> str:
 
 
 class SshProfile(Profile, frozen=True):
-    """A host that is reached over SSH. What is left out comes from the OpenSSH client's own files."""
+    """A host that is reached over SSH. Omitted values come from the OpenSSH client's own files."""
 
     type: Literal["ssh"] = "ssh"
     """`ssh`."""

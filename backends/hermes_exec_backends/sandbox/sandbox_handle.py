@@ -52,7 +52,7 @@ class SandboxHandle(Protocol):
         ...
 
     async def release(self) -> None:
-        """Release the resources of the sandbox, in which nothing runs any more."""
+        """Release the resources of the sandbox, in which nothing runs."""
         ...
 
 

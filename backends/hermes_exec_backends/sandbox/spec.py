@@ -1,7 +1,7 @@
 """The specification of one sandbox, in plain values: policies render to it, and backends apply it.
 
 A sandbox has nothing that is not listed here: no file but those of ``binds``, ``links``, ``files`` and ``tmpfs``, no
-variable but those of ``env``. Some properties always hold and are no options: all capability sets are empty, no program
+variable but those of ``env``. Some properties always hold: all capability sets are empty, no program
 can gain privileges (no_new_privs), the program leads its own session, has only three descriptors, and ends with the
 process that started it.
 """
@@ -116,11 +116,11 @@ class Limits:
     """Processors that may be busy at once. Not enforced without a control group; ``enforcers`` lacks it then."""
 
     def __post_init__(self) -> None:
-        """Refuse values that are no limits."""
+        """Refuse values that are not limits."""
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None and not 0 < value < _MANY:
-                raise UsageError(f"{field.name}={value!r} is no limit", remedy="a number above 0")
+                raise UsageError(f"{field.name}={value!r} is not a limit", remedy="a number above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,7 @@ class SingularityBackend(Wrapper):
 
     @classmethod
     async def reap(cls) -> list[Leftover]:
-        """Remove instances of this project on this machine that no lease process holds any more."""
+        """Remove instances of this project on this machine that no lease process holds."""
         from hermes_exec_backends.singularity.cleanup import reap
 
         program = next((path for name in PROGRAMS if (path := shutil.which(name))), None)

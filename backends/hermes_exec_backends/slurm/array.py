@@ -63,7 +63,7 @@ async def run_array(
         outer: an open target with Slurm's commands; this machine if omitted.
 
     Raises:
-        UsageError: ``folder`` is no directory that can be written; nothing ran.
+        UsageError: ``folder`` is not a directory that can be written; nothing ran.
         PlaceUnavailable: Slurm refuses the array; nothing ran.
         OutcomeUnknown: the outer target was lost; the array continues.
         asyncio.CancelledError: the task was cancelled; the array is cancelled too.
@@ -93,7 +93,7 @@ async def _check_folder(outer: Backend, folder: str) -> None:
     """Without the folder each task fails before its program starts, and has no place for the reason."""
     reply = await run_helper(outer, ["/bin/sh", "-c", _WRITABLE, "sh", folder])
     if reply.exit.code == 1:
-        what = f"slurm: {to_printable(folder)} is no folder at {outer.target} in which an array can write"
+        what = f"slurm: {to_printable(folder)} is not a folder at {outer.target} in which an array can write"
         raise UsageError(what, remedy=f"create it where all nodes see it: mkdir -p {quote(folder)}")
     if reply.exit.code != 0:
         raise PlaceUnavailable(f"slurm: {to_printable(folder)} at {outer.target}: {reply.failure}")

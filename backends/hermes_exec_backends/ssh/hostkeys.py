@@ -57,7 +57,7 @@ def check(host: Host, shown: paramiko.PKey) -> None:
     if known:
         path, number, other = known[0]
         raise PlaceUnavailable(
-            f"ssh: {host.known_as} shows another key ({fingerprint(key)}) than the one in {path} line {number} "
+            f"ssh: {host.known_as} presents another key ({fingerprint(key)}) than the one in {path} line {number} "
             f"({fingerprint(other)}): another machine may intercept the connection, or the host was installed again",
             remedy=f"ask its administrator for the fingerprint; only if it is the new one: "
             f"ssh-keygen -R {shlex.quote(host.known_as)} -f {shlex.quote(str(path))}",

@@ -67,7 +67,7 @@ def _handshake(transport: Transport, host: Host, way: Route) -> paramiko.PKey:
         said = way.said()
         reason = LONG.sub(" ", str(error)).strip() or "the connection was closed"
         raise PlaceUnavailable(
-            f"ssh: {host} answered, but is no SSH server that we can talk to: {reason}"
+            f"ssh: {host} answered, but is not an SSH server that we can talk to: {reason}"
             + (f" ({said})" if said else ""),
             remedy="check the port, and whether the server refuses this address or is too busy",
         ) from error

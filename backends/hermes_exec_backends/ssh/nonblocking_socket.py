@@ -88,7 +88,7 @@ class NonblockingSocket:
     def read(self, reader: Callable[[bytes | None], None] | None) -> None:
         """Make the loop read from now on, and pass bytes to ``reader``, and None at the end; or stop. On the loop.
 
-        paramiko's thread must not read any more.
+        paramiko's thread must no longer read.
         """
         if self._sock.fileno() < 0:
             return

@@ -1,4 +1,4 @@
-"""What ``top`` follows: guests with jobs and kept shells, terminals of orchestrators, and billable resources."""
+"""The data of ``top``: guests with jobs and kept shells, terminals of orchestrators, and billable resources."""
 
 from __future__ import annotations
 

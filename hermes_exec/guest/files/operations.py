@@ -107,7 +107,7 @@ def glob(task: FileTask) -> "Answer":
 
 
 def mkdir(task: FileTask) -> "Answer":
-    """Create a folder; with ``parents``, an existing one is no error."""
+    """Create a folder; with ``parents``, an existing one is not an error."""
     path = task.path()
     if task.arguments["parents"]:
         make_folders(path)

@@ -29,7 +29,7 @@ _IUTF8 = 0o40000
 
 
 class PtyProgram:
-    """A pseudo-terminal, its program and its viewers. ``gone`` is called when no viewer can attach any more."""
+    """A pseudo-terminal, its program and its viewers. ``gone`` is called when no viewer can attach from then on."""
 
     def __init__(self, request: "Request", arguments: "dict[str, Any]", gone: "Callable[[PtyProgram], None]") -> None:
         self.name: str = arguments["name"]

@@ -85,7 +85,7 @@ class PtyTable:
 
 
 def login_shell(named: "bytes | None") -> bytes:
-    """Return the named shell, else this user's login shell, or a usual one if that is no real shell."""
+    """Return the named shell, else this user's login shell, or a usual one if that is not a real shell."""
     import pwd  # a file of its own in some builds
 
     shell = named or os.environb.get(b"SHELL")

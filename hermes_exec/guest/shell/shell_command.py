@@ -175,7 +175,7 @@ class BackgroundOutput:
                 os.close(fd)
 
         self._loop.on_read(fd, read)
-        read()  # if no writer has it open any more, no event would follow
+        read()  # if no writer still has it open, no event would follow
 
 
 class OutputTap:

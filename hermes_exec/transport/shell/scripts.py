@@ -43,7 +43,7 @@ exit 0"""
 
 # Signals ($1) a tree and prints it: the given processes (PID:START), their descendants, and all members of
 # a session or process group that one leads or led. A pid that belongs to another process by now is left
-# out: a kernel reuses a number only when no session and no group has it any more. Each pid comes from
+# out: a kernel reuses a number only when no session and no group uses it. Each pid comes from
 # the name of its folder, and the fields from after the last parenthesis, because a program chooses the
 # rest. KILL repeats until no process is left. 0 only lists.
 SIGNAL_TREE = r"""signal=$1; shift; known=" $* "; round=0

@@ -19,7 +19,7 @@ _CLOSE_GRACE_S = 0.5
 
 
 class TaskHandle:
-    """A ``Running`` without streams, for work that is no command."""
+    """A ``Running`` without streams, for work that is not a command."""
 
     def __init__(self, number: int, work: Coroutine[Any, Any, dict[str, Any]]) -> None:
         self.number = number

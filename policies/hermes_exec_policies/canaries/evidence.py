@@ -118,7 +118,7 @@ def save_proof(name: str, evidence: ProofRecord) -> None:
 
 
 def delete_proof(name: str) -> None:
-    """Delete the stored proof of a policy that does not hold any more."""
+    """Delete the stored proof that a policy no longer has."""
     _file(name).unlink(missing_ok=True)
 
 

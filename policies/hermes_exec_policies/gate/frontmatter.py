@@ -19,7 +19,7 @@ _LENGTHS = {"description": 1024, "compatibility": 500}
 def answer(question: dict[str, Any]) -> dict[str, Any]:
     """Return the fields and the body of a text, all errors for a folder of the given name, and the fields it ignored.
 
-    With ``lenient``, values may be in YAML's flow style, and unknown fields and long texts are no errors.
+    With ``lenient``, values may be in YAML's flow style, and unknown fields and long texts are not errors.
     """
     from skills_ref.errors import SkillError
     from skills_ref.parser import parse_frontmatter

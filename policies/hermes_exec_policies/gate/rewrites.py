@@ -319,7 +319,7 @@ class Instrumented:
     ways: frozenset[Way]
     """The ways that calls with known results have to take: all but those that lead to an error, or cannot be taken."""
     blocks: frozenset[int]
-    """The numbers of those that are no condition, but a part of the script that runs."""
+    """The numbers of those that are not a condition, but a part of the script that runs."""
 
     def read_outcomes(self, log: str) -> dict[int, frozenset[Way]]:
         """Return the ways that each call of a run reported, by the call's number."""

@@ -255,7 +255,7 @@ _ENCODED = 24
 
 
 def is_encoded(value: Any) -> bool:
-    """Return whether a value is base64 of bytes that are no text: a change of it is an error, or changes no byte."""
+    """Return whether a value is base64 of bytes that are not text: a change of it is an error, or changes no byte."""
     try:
         is_long = isinstance(value, str) and len(value) >= _ENCODED  # many words are base64 of something
         data = base64.b64decode(value, validate=True) if is_long else b""

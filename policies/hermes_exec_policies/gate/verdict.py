@@ -102,7 +102,7 @@ class Level(StrEnum):
     SEPARATE = "separate"
     """Cases from another model context, which had the request and never the code."""
     REQUEST = "request"
-    """Examples in the request. The skill's author reads them, so no skill gets this level any more; older records with
+    """Examples in the request. The skill's author reads them, so skills no longer get this level; older records with
     it count as self-tested."""
     PERSON = "person"
     """Cases from a person."""

@@ -73,7 +73,7 @@ def load_check(name: str, scripts: Path) -> Function:
 def _check_form(function: Function, word: str) -> None:
     if not inspect.iscoroutinefunction(function):
         raise UsageError(
-            f"--check {to_printable(word)}: it is no async function", remedy="async def check(terminal, trajectory)"
+            f"--check {to_printable(word)}: it is not an async function", remedy="async def check(terminal, trajectory)"
         )
 
 

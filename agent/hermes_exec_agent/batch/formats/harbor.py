@@ -193,7 +193,7 @@ def _read_task(base: Path, folder: Path, where: str, passed: Collection[str]) ->
     try:
         written = tomllib.loads(_read_text(folder / _CONFIG, f"{where}/{_CONFIG}"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        return [f"{where}/{_CONFIG}: no TOML: {error}"]
+        return [f"{where}/{_CONFIG}: not TOML: {error}"]
     config = validate_table(_Config, written, f"{where}/{_CONFIG}")
     faults = [f"{where}/{_CONFIG}: {text}" for text in (*list_refused(config), *_list_unpassed(config, passed))]
     if any(_STEP.fullmatch(step.name) is None for step in config.steps):

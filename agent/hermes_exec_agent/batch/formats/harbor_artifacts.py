@@ -50,7 +50,7 @@ class Artifacts:
         return self.folder / (entry.destination or entry.source).lstrip("/")
 
     async def collect(self, root: Terminal) -> None:
-        """Copy the artifacts that exist, and write which ones did; a missing one is no failure.
+        """Copy the artifacts that exist, and write which ones did; a missing one is not a failure.
 
         Raises:
             HermesError: the container failed.

@@ -36,7 +36,7 @@ _OUTPUT = 64 << 10
 _ROOT = "0"
 _READ = """for file in "$@"; do
     [ -e "$file" ] || [ -L "$file" ] || continue
-    [ -f "$file" ] && [ ! -L "$file" ] || { echo "$file is no regular file" >&2; exit 1; }
+    [ -f "$file" ] && [ ! -L "$file" ] || { echo "$file is not a regular file" >&2; exit 1; }
     printf '%s\\n' "$file" && exec head -c 65537 "$file"
 done
 echo "the tests wrote no reward" >&2; exit 1"""
@@ -110,7 +110,7 @@ class HarborBox:
         """Open the container for another user; the same terminal for the image's own user.
 
         Raises:
-            UsageError: the target is no container of Docker.
+            UsageError: the target is not a container of Docker.
             PlaceError: it cannot be opened.
         """
         if user is None:

@@ -19,19 +19,19 @@ def parse_rewards(text: bytes, *, is_json: bool) -> dict[str, float]:
     """Return the rewards in a file by name; that of a plain number is ``reward``.
 
     Raises:
-        CheckFault: they are no finite numbers.
+        CheckFault: they are not finite numbers.
     """
     if len(text) > LONGEST:
         raise CheckFault(f"the reward has more than {LONGEST} bytes")
     try:
         found: object = json.loads(text) if is_json else float(text)
     except (ValueError, RecursionError):
-        raise CheckFault(f"the reward is no {'JSON' if is_json else 'number'}") from None
+        raise CheckFault(f"the reward is not {'JSON' if is_json else 'a number'}") from None
     table = cast("dict[str, object]", found) if isinstance(found, dict) else {"reward": found}
     rewards: dict[str, float] = {}
     for name, value in table.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
-            raise CheckFault(f"the reward {name[:60]!r} is no finite number")
+            raise CheckFault(f"the reward {name[:60]!r} is not a finite number")
         rewards[name] = float(value)
     return rewards
 

@@ -136,7 +136,7 @@ def find_clone(repos: Path | None, repo: str, where: str) -> Path:
     if repos is None:
         raise ConfigError(f"{where}: rows of SWE-bench need clones of their repositories: --repos FOLDER")
     if not _REPO.fullmatch(repo) or ".." in repo:
-        raise ConfigError(f"{where}: 'repo' {to_printable(repo)!r} is no name of a repository")
+        raise ConfigError(f"{where}: 'repo' {to_printable(repo)!r} is not a name of a repository")
     for name in (repo, repo.replace("/", "__"), repo.rpartition("/")[2]):
         if (repos / name).is_dir():
             return repos / name

@@ -24,8 +24,8 @@ _TOOLS = (
 def to_openai(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     """Yield a row of messages for each segment.
 
-    An assistant's message has the weight 0 if it is no reply of the model, or was in the segment before. The tools are
-    JSON text, as their schemas have no common columns.
+    An assistant's message has the weight 0 if the model did not write it, or if it was in the segment before. The tools
+    are JSON text, as their schemas have no common columns.
     """
     for number, segment in enumerate(trajectory.conversation.list_segments(), 1):
         yield {
@@ -85,7 +85,7 @@ def _to_text(message: Message, messages: Sequence[Message]) -> str:
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Return the arguments of a call; empty if they are no JSON object."""
+    """Return the arguments of a call; empty if they are not a JSON object."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -103,5 +103,5 @@ class Keyboard:
             if reader is None:
                 termios.tcsetattr(self._stdin, termios.TCSANOW, before)
             else:
-                termios.tcsetattr(self._stdin, termios.TCSAFLUSH, before)  # the rest of an answer is no message
+                termios.tcsetattr(self._stdin, termios.TCSAFLUSH, before)  # the rest of an answer is not a message
                 reader.resume()

@@ -67,7 +67,7 @@ def read_image(path: str) -> Image:
     """Read an image of this machine.
 
     Raises:
-        UsageError: it is no image, or too large.
+        UsageError: it is not an image, or too large.
         ConfigError: the file cannot be read.
     """
     return parse_image(read_regular(Path(path).expanduser(), MAX_BYTES), Path(path).name)

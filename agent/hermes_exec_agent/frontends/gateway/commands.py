@@ -49,7 +49,7 @@ class Commands:
     """Handles the commands."""
 
     def __init__(self, store: Store, log: EventLog, turns: Turns, check_target: Callable[[str], object]) -> None:
-        """``check_target`` raises a `ConfigError` for a word that is no target."""
+        """``check_target`` raises a `ConfigError` for a word that is not a target."""
         self._store = store
         self._log = log
         self._turns = turns

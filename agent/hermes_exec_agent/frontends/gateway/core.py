@@ -69,7 +69,7 @@ class Gateway:
             adapters: the accounts to serve; their platforms and accounts differ.
             turns: runs the turns.
             log: the record of conversations.
-            check_target: raises a `ConfigError` for a word that is no target.
+            check_target: raises a `ConfigError` for a word that is not a target.
             grace_s: the time for turns to end when the gateway ends.
             listener: takes the requests of platforms; None if none sends any.
         """

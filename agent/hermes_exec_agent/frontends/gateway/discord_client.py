@@ -34,7 +34,7 @@ class Client(discord.Client):
         )
         self.accept = accept
         self.is_ending = False
-        """Whether nothing is accepted any more."""
+        """Whether messages are no longer accepted."""
         self.reports: asyncio.Queue[Incoming | BaseException | Literal["connected", "resumed", "lost", "ended"]] = (
             asyncio.Queue()
         )
@@ -66,7 +66,7 @@ class Client(discord.Client):
             self.reports.put_nowait(incoming)
 
     async def on_raw_message_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
-        """A message has a new text, or a preview of an address in it, which is no edit."""
+        """A message has a new text, or a preview of an address in it, which is not an edit."""
         if payload.message.edited_at is not None:
             incoming = parse_message(payload.message, self.account, is_edit=True)
             if incoming is not None:

@@ -59,7 +59,7 @@ def edit_message(
         address: of the chat.
         incoming: the edit; without a sender, it is the platform's.
         classify: returns the kind of a text. A command that waits stays one.
-        person: the author of the edit; empty if the sender is no person.
+        person: the author of the edit; empty if the sender is not a person.
     """
     row = base.execute(
         f"SELECT * FROM inbox WHERE {_KEY} AND state = 'queued' AND kind IN ('request', 'ordered')",  # noqa: S608  no input in the SQL

@@ -31,7 +31,7 @@ _SAME = "{0}.platform = positions.platform AND {0}.account = positions.account A
 def move_position(base: sqlite3.Connection, address: Address, incoming: Incoming, *, begins: bool = False) -> None:
     """Move the position of a chat to a message that is newer; ``begins`` makes the chat a known one.
 
-    Ids that are no numbers have no order.
+    Ids that are not numbers have no order.
     """
     id = incoming.message
     if _NUMBER.fullmatch(id) is None:

@@ -132,10 +132,10 @@ def answer_question(store: OutboxStore, id: str, answer: bool | str, *, wait_s: 
     """Answer a question of the owner once, and wait until the running gateway has taken the answer.
 
     Raises:
-        UsageError: it does not wait any more, is another person's, or has another kind of answer.
+        UsageError: it is closed, is another person's, or has another kind of answer.
         HermesError: the gateway did not take the answer in time, or just now.
     """
-    gone = UsageError("this question does not wait any more", remedy="look again")
+    gone = UsageError("this question is closed", remedy="look again")
     with store.transact() as base:
         row = base.execute("SELECT * FROM questions WHERE id = ?", (id,)).fetchone()
         if row is None or row["outcome"] or row["answer"] or row["until"] <= read_uptime():

@@ -179,7 +179,7 @@ class ChatPerson:
         return f"{'Approved' if allow else 'Denied'}: {question.title}"
 
     def reply(self, text: str) -> bool:
-        """Give a text as the answer to an open question that is no approval; return whether there was one."""
+        """Give a text as the answer to an open question that is not an approval; return whether there was one."""
         question = self._questions.get("")
         if question is None or not self._is_open(question):
             return False

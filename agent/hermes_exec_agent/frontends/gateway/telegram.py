@@ -68,7 +68,7 @@ class TelegramAdapter:
     platform = "telegram"
 
     def __init__(self, settings: TelegramSettings, token: Secret) -> None:
-        self.account = token.reveal().partition(":")[0]  # the bot's id, which is no secret
+        self.account = token.reveal().partition(":")[0]  # the bot's id, which is not a secret
         self.traits = AdapterTraits(
             4096, "utf16", settings.interval_s, has_buttons=True, largest_file=_LARGEST_FILE, can_edit=True
         )

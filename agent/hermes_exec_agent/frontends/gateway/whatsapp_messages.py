@@ -156,7 +156,7 @@ class Updates:
 
 
 def parse_webhook(body: bytes, phone: str, read: Callable[[Media, int], Awaitable[bytes]]) -> Updates | None:
-    """Return the updates of a webhook in their order; None if it is no webhook of WhatsApp.
+    """Return the updates of a webhook in their order; None if it is not a webhook of WhatsApp.
 
     Args:
         body: the request's.
@@ -273,7 +273,7 @@ class WindowClosed(Rejected):
 
 
 def translate_answer(status: int, data: object, wait: str) -> NotSent | Rejected | SendUnknown:
-    """Return what an answer that is no success says about the piece.
+    """Return what an answer that is not a success says about the piece.
 
     Args:
         status: of HTTP.

@@ -51,7 +51,7 @@ class ServedRuns:
         """Answer a question; it is asked once, and a second answer is refused.
 
         Raises:
-            HermesError: the server cannot be reached, or the question does not wait any more.
+            HermesError: the server cannot be reached, or the question is closed.
         """
         if not (run.startswith("run_") and run[4:].isalnum()):
             raise UsageError("there is no such run")
@@ -119,7 +119,7 @@ def answer_chat_question(id: str, answer: bool | str) -> None:  # noqa: FBT001  
     """Answer a question that a turn of the owner asks in a messenger.
 
     Raises:
-        UsageError: it does not wait any more, or is for another person.
+        UsageError: it is closed, or is for another person.
         HermesError: the gateway did not take the answer in time.
     """
     from hermes_exec_agent.frontends.gateway.core import is_gateway_running

@@ -144,7 +144,7 @@ class StreamServer:
         try:
             pty = await attach_pty(link, status.name, offset=begin)
         except Closed:
-            if begin is not None:  # a program that writes much: that byte is not kept any more
+            if begin is not None:  # a program that writes much: that byte is no longer kept
                 await self._serve_pty(socket, link, replace(status, output=None), start, run)
                 return
             raise

@@ -108,7 +108,7 @@ class EndpointEmbedder:
         try:
             vectors = np.asarray(rows, dtype=np.float32)
         except (TypeError, ValueError, OverflowError):
-            raise EmbeddingFailed(f"{self.name}: its vectors have different lengths, or are no numbers") from None
+            raise EmbeddingFailed(f"{self.name}: its vectors have different lengths, or are not numbers") from None
         if vectors.ndim != 2 or not 0 < vectors.shape[1] <= _LARGEST_DIMENSION:
             raise EmbeddingFailed(f"{self.name}: it returned no vectors of 1 to {_LARGEST_DIMENSION} numbers")
         with self._lock:

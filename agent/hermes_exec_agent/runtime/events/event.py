@@ -89,7 +89,7 @@ _STREAMS = frozenset(
         NOTES,
     }
 )
-"""Ids, or their parts before a colon, of streams that are no conversations."""
+"""Ids, or their parts before a colon, of streams that are not conversations."""
 STREAM_KINDS = (
     "audit", "claim", "curator", "measurement", "memory", "note", "outcome", "proposal", "review", "tools", "version",
 )  # fmt: skip

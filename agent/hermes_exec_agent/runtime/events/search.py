@@ -218,7 +218,7 @@ class _Searcher:
         return " OR ".join(chosen)
 
     def _may_be_parts(self, terms: Sequence[str]) -> bool:
-        """Whether a term looks like code, or is no word of the log, so that it may be a part of one."""
+        """Whether a term looks like code, or is not a word of the log, so that it may be a part of one."""
         return any(re.search(_CODE, term) or not self._count("words", _quote(term), 1) for term in terms)
 
     def _match_parts(self, terms: Sequence[str]) -> Iterator[_Row]:

@@ -65,7 +65,7 @@ def parse_draft(text: str) -> Draft:
         return Draft.model_validate(parse_json_object(text))
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
-        raise UnreadableReply(f"the reply is no draft: {wrong}") from None
+        raise UnreadableReply(f"the reply is not a draft: {wrong}") from None
 
 
 def parse_json_object(text: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def parse_json_object(text: str) -> dict[str, Any]:
             continue
         if isinstance(value, dict):
             return cast("dict[str, Any]", value)
-    raise UnreadableReply(f"the reply is no draft: {why}")
+    raise UnreadableReply(f"the reply is not a draft: {why}")
 
 
 def describe_function(script: str, module: str) -> tuple[str, dict[str, Any]]:

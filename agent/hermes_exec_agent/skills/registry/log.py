@@ -243,7 +243,7 @@ class SkillLog:
             check_readable(path)
             # A write-ahead log would be a second file outside of the chain.
             if path.is_symlink() or path.with_name(f"{path.name}-wal").exists():
-                raise self._create_tamper_error("it is no database of ours")
+                raise self._create_tamper_error("it is not a database of ours")
             base = _connect(path)
             ((application,),) = _fetch_all(base, "PRAGMA application_id")
         except OSError as error:
@@ -255,7 +255,7 @@ class SkillLog:
             raise self._create_tamper_error(f"it cannot be read ({error})") from error
         if application != _APPLICATION:
             base.close()
-            raise self._create_tamper_error("it is no database of ours")
+            raise self._create_tamper_error("it is not a database of ours")
         return base
 
     def _write_error(self, what: str, error: Exception) -> HermesError:

@@ -271,7 +271,7 @@ class Registry:
         facts: Mapping[str, str] | None = None,
         condition: Callable[[Skill], bool] | None = None,
     ) -> bool:
-        """Set ``unpinned``, ``archived`` (it does not run, but is kept) or ``restored``; repeating it is no error.
+        """Set ``unpinned``, ``archived`` (it does not run, but is kept) or ``restored``; repeating it is not an error.
 
         ``facts`` are recorded with it. ``condition`` is called while no other program can change the skill; if it
         returns False, nothing is recorded. Return whether an event was recorded.
@@ -306,7 +306,7 @@ class Registry:
         return version
 
     def trust(self, name: str, number: int | None = None, *, trusted: bool = True) -> Version:
-        """Record that a person trusts the text of a version, or does no more; repeating it is no error."""
+        """Record that a person trusts the text of a version, or does no more; repeating it is not an error."""
         with self._lock_skill(name) as skill:
             version = self.read_version(skill, number)
             if skill.is_trusted(version.digest) != trusted:

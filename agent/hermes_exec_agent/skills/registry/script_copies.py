@@ -49,7 +49,7 @@ def module_text(tree: Path, version: Version) -> bytes:
 def write_module(folder: Path, tree: Path, version: Version) -> None:
     """Write the copy of a version, read-only and atomically. Another file of that name stays.
 
-    A copy is for reading alone, so a folder that cannot be written is logged, and is no error.
+    A copy is for reading alone, so a folder that cannot be written is logged, and is not an error.
     """
     name = f"{version.module}.py"
     try:

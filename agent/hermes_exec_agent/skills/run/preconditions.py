@@ -85,7 +85,7 @@ def resolve_policy(registry: Registry, version: Version) -> Policy:
     if policy.digest != version.policy_digest:
         registry.quarantine(version.name, version.number, f"the policy {name} was changed")
         raise Refused(
-            f"{version.name} {version.number}: it was proven with a policy {name} that says something else now",
+            f"{version.name} {version.number}: it was proven with a policy {name} that was changed since",
             remedy=f"hermes-exec skill prove {version.name}, which proves it with the policy as it is",
         )
     try:
@@ -187,7 +187,7 @@ def check_allowed(skill: Skill, version: Version, *, self_tested: bool) -> None:
     check_ready(skill, version, f"hermes-exec skill prove {version.name}, or roll back to another version")
     if version.self_tested and not self_tested:
         raise Refused(
-            f"{name}: cases from outside do not cover it all (self-tested), so a person has to approve each run",
+            f"{name}: cases from outside do not cover all of it (self-tested), so a person has to approve each run",
             remedy="--self-tested, or register it with cases that it has to hold: skill add --case",
         )
 

@@ -185,7 +185,7 @@ def _bind_grants(version: Version, grants: ScriptGrants) -> tuple[Policy, list[S
     """Return the policy of scripts with the granted hosts and folders.
 
     Raises:
-        Refused: a grant cannot be given any more.
+        Refused: a grant can no longer be given.
     """
     from hermes_exec_policies.egress import grant_hosts
     from hermes_exec_policies.folders import SharedFolder, with_folders
@@ -212,7 +212,7 @@ def find_program(tree: Path, script: str) -> str:
         hit = _SHEBANG.match(file.readline(_LINE_MAX))
     program = _BY_SUFFIX.get(Path(script).suffix.lower(), "") or (hit[1].decode() if hit else "")
     if not program:
-        raise UsageError(f"{to_printable(script)} is no script: it has neither a known ending nor a #! line")
+        raise UsageError(f"{to_printable(script)} is not a script: it has neither a known ending nor a #! line")
     return program
 
 

@@ -110,7 +110,7 @@ def main() -> "None":
             if number >= request["offset"]:
                 tell(text)
     except re.error as error:
-        sys.exit("the pattern is no regular expression: %s" % error)
+        sys.exit("the pattern is not a regular expression: %s" % error)
     left_out = {"secrets": limits.secrets, "named": limits.named, "elsewhere": limits.elsewhere}
     json.dump(left_out, sys.stderr)
 

@@ -124,7 +124,7 @@ class PageFetcher:
         """
         if denied := next((each for each in addresses if not self._is_allowed(each)), None):
             raise AddressDenied(
-                f"{_show(host)} is at {_show(denied)}, which is no address of the public web",
+                f"{_show(host)} is at {_show(denied)}, which is not an address of the public web",
                 remedy="a tool that works in the target, such as terminal",
             )
 

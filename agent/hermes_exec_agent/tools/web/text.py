@@ -1,7 +1,7 @@
 """The text of a page. `answer` runs in a child process, as a page can hang or crash a parser.
 
 Bytes become text by the rules of browsers: the mark at the beginning, the server's charset, the page's own, UTF-8, and
-windows-1252 for the rest. A charset that browsers do not know is ignored, as some of Python's codecs are no charsets.
+windows-1252 for the rest. A charset that browsers do not know is ignored, as some of Python's codecs are not charsets.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ async def _ask(tool: str, url: str, context: Context) -> Failure | None:
     """Return why an address that the model composed may not be read, or None.
 
     Raises:
-        Refused: it is no address.
+        Refused: it is not an address.
     """
     try:
         host = urlsplit(url).hostname or url
@@ -187,7 +187,7 @@ async def _read_text(page: Page) -> tuple[str, str]:
     """Return the title and the text of a page.
 
     Raises:
-        Unsupported: it is no text.
+        Unsupported: it is not text.
         PageUnavailable: it could not be parsed within its limits.
     """
     from hermes_exec_agent.tools.web import text
