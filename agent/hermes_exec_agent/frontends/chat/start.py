@@ -7,7 +7,7 @@ import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.plan import is_unconfigured
+from hermes_exec.config.defaults import read_sections
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.frontends.chat.first_prompt import show_first_prompt
 from hermes_exec_agent.frontends.chat.question import read_question
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hermes_exec.config.secrets import Secret
-    from hermes_exec.config.settings import Settings
     from hermes_exec.errors import HermesError
     from hermes_exec_agent.frontends.chat.arguments import ChatArguments
     from hermes_exec_agent.frontends.chat.replay import Replay
@@ -37,7 +36,7 @@ async def start_chat(
         NoModel: there is no model.
         HermesError: the arguments are wrong, or the target or the model failed to answer the question.
     """
-    settings = read_settings()
+    settings = read_sections()
     participant = choose_participant(settings, asked.person, guest=asked.guest)
     replay = _replay(asked)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
@@ -50,18 +49,9 @@ async def start_chat(
         # These imports take longer than the prompt, which the user waits for.
         from hermes_exec_agent.frontends.chat.run import ChatRun, run_chat
 
-        proposes = settings is not None and settings.learning.proposals
+        proposes = settings.learning.proposals
         run = ChatRun(asked, models, replay, participant, proposes, at_terminal, say, cwd, secrets)
         return await run_chat(run, query)
-
-
-def read_settings() -> Settings | None:
-    """Return the settings; None if nothing is configured, as what checks them takes as long to import as the prompt."""
-    if is_unconfigured(os.environ):
-        return None
-    from hermes_exec.config.load import load_settings
-
-    return load_settings()
 
 
 def _replay(asked: ChatArguments) -> Replay | None:
