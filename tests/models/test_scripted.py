@@ -12,8 +12,7 @@ from hermes_exec.errors import ConfigError, OutcomeUnknown, PlaceGone, PlaceUnav
 from hermes_exec_agent.errors import ModelError, ScriptEnded
 from hermes_exec_agent.models import ScriptedModel, ask, complete, say
 from hermes_exec_agent.models.messages import Message, ToolCall
-from hermes_exec_agent.tools.base import failure_envelope, to_failure
-from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.envelope import Envelope, Failure, failure_envelope, to_failure
 
 HELLO = (Message("user", "hello"),)
 

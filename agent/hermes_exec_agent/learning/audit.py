@@ -165,11 +165,11 @@ def wait_for_audits(limit_s: float) -> None:
 
 
 def _run_in_background(path: Path) -> None:
-    from hermes_exec.config.load import load_settings
+    from hermes_exec.config.defaults import read_sections
 
     try:
         with EventLog(path) as log:
-            while load_settings().learning.audits:
+            while read_sections().learning.audits:
                 run_audits(log)
                 with _lock:  # a task that ends now finds this thread, or starts another one
                     if count_tasks(log) - read_end(log)[1] < TASKS:

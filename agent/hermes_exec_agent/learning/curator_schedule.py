@@ -66,11 +66,11 @@ async def run_when_idle(log: EventLog) -> None:
 
 
 def _is_wanted(log: EventLog, ending: str) -> bool:
-    from hermes_exec.config.load import load_settings
+    from hermes_exec.config.defaults import read_sections
     from hermes_exec_agent.skills.registry.home import default_home
 
     try:
         home = default_home(os.environ)
-        return load_settings().learning.curator and home.log.exists() and is_due(log, time.time(), ending=ending)
+        return read_sections().learning.curator and home.log.exists() and is_due(log, time.time(), ending=ending)
     except (HermesError, OSError):
         return False  # a chat and a server have reported it, or never read it

@@ -271,12 +271,12 @@ def judge_task(log: EventLog, conversation: str, request: int, evidence: Evidenc
 
 def _review(log: EventLog, record: Mapping[str, Any]) -> None:
     """Queue the review that is due after a judgement, if reviews are enabled; an error is logged."""
-    from hermes_exec.config.load import load_settings
+    from hermes_exec.config.defaults import read_sections
     from hermes_exec_agent.learning.review_queue import queue_after_evidence
     from hermes_exec_agent.learning.review_schedule import read_rules, start_worker
 
     try:
-        rules = read_rules(load_settings())
+        rules = read_rules(read_sections())
         if rules is not None and queue_after_evidence(log, record, rules):
             start_worker(log)
     except HermesError as error:

@@ -9,7 +9,7 @@ from hermes_exec.errors import HermesError
 from hermes_exec_agent.detached_commands import run_command, start_command
 
 if TYPE_CHECKING:
-    from hermes_exec.config.settings import Settings
+    from hermes_exec.config.settings import Sections
     from hermes_exec_agent.learning.review_queue import ReviewRules
     from hermes_exec_agent.runtime.events import EventLog
 
@@ -18,7 +18,7 @@ _LOOK_S = 60.0
 """How often a server looks whether a review waits."""
 
 
-def read_rules(settings: Settings) -> ReviewRules | None:
+def read_rules(settings: Sections) -> ReviewRules | None:
     """Return when tasks are reviewed; None if the configuration does not enable it."""
     if not settings.learning.review:
         return None
@@ -51,10 +51,10 @@ async def run_regularly(log: EventLog) -> None:
 
 
 def _is_wanted(log: EventLog) -> bool:
-    from hermes_exec.config.load import load_settings
+    from hermes_exec.config.defaults import read_sections
 
     try:
-        return load_settings().learning.review and _has_pending(log)
+        return read_sections().learning.review and _has_pending(log)
     except (HermesError, OSError):
         return False  # a server has reported it
 

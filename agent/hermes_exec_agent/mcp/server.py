@@ -23,7 +23,8 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.tools.base import build_schema, describe, describe_errors, to_failure
+from hermes_exec_agent.tools.base import build_schema, describe, describe_errors
+from hermes_exec_agent.tools.envelope import to_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

@@ -11,8 +11,7 @@ from hermes_exec.errors import HermesError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.mcp.errors import AnswerLost, ToolDisabled
 from hermes_exec_agent.quoting import quote_lines
-from hermes_exec_agent.tools.base import failure_envelope, to_failure
-from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.envelope import Envelope, Failure, failure_envelope, to_failure
 from hermes_exec_agent.tools.provenance import find_stranger
 from hermes_exec_agent.tools.tool import check_approval
 

@@ -17,8 +17,8 @@ from pydantic import Field, ValidationError
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.mcp.errors import ToolDisabled
 from hermes_exec_agent.models.protocol import ToolSpec
-from hermes_exec_agent.tools.base import ToolArguments, build_schema, describe, describe_errors, failure_envelope
-from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.base import ToolArguments, build_schema, describe, describe_errors
+from hermes_exec_agent.tools.envelope import Envelope, Failure, failure_envelope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -17,7 +17,7 @@ from hermes_exec.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hermes_exec.config.settings import Settings
+    from hermes_exec.config.settings import Sections
     from hermes_exec_agent.runtime.events.log import EventLog
 
 OWNER = "owner"
@@ -63,7 +63,7 @@ def parse_person(word: str) -> str:
 
 
 def choose_participant(
-    settings: Settings | None, name: str | None = None, *, guest: bool = False, environ: Mapping[str, str] | None = None
+    settings: Sections | None, name: str | None = None, *, guest: bool = False, environ: Mapping[str, str] | None = None
 ) -> Participant | None:
     """Return the person of new conversations; None if neither the arguments nor the configuration name one.
 

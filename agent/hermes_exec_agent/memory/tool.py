@@ -14,8 +14,8 @@ from hermes_exec_agent.memory.origins import create_entry
 from hermes_exec_agent.memory.prompt import measure, show_entry
 from hermes_exec_agent.memory.screening import find_refusal, find_withholding
 from hermes_exec_agent.quoting import quote
-from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failure_envelope
-from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
+from hermes_exec_agent.tools.envelope import Envelope, Failure, failure_envelope
 from hermes_exec_agent.tools.planning import HERE
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from hermes_exec_agent.runtime.tool_executor import ToolExecutor
 from hermes_exec_agent.runtime.tool_schemas import record_schemas
 from hermes_exec_agent.runtime.turn import Turn
 from hermes_exec_agent.runtime.updates import Ended, Text
-from hermes_exec_agent.tools.planning import Todo
-from hermes_exec_agent.tools.skill_list import SkillView
+from hermes_exec_agent.tools.prepared import PreparedTool
 from hermes_exec_agent.tools.skill_recall import SkillRecall
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class Conversation:
         self._turn: Turn | None = None
         self._reason = ""
         self._lost: TurnLost | None = None
-        has_skills = any(spec.name == SkillView.name for spec in self._specs)
+        has_skills = any(spec.name == "skill_view" for spec in self._specs)
         recall = SkillRecall(context) if has_skills else None
         self._notices = RequestNotices(context, log, self._inbox, recall, is_delegated=bool(self.options.parent))
 
@@ -165,8 +164,14 @@ class Conversation:
     @property
     def todo(self) -> list[str]:
         """The lines of the model's to-do list."""
-        tool = next((each for each in self._context.tools if isinstance(each, Todo)), None)
-        return [] if tool is None else tool.list_items()
+        tool = next((each for each in self._context.tools if each.spec.name == "todo"), None)
+        if isinstance(tool, PreparedTool):
+            tool = tool.loaded
+        if tool is None:
+            return []
+        from hermes_exec_agent.tools.planning import Todo
+
+        return tool.list_items() if isinstance(tool, Todo) else []
 
     def measure_context(self) -> ContextUse:
         """Return the parts of the model's next request, in tokens."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_exec._async import shield_to_completion
 from hermes_exec_agent.runtime.conversation import Conversation
 from hermes_exec_agent.runtime.options import Options
 from hermes_exec_agent.runtime.updates import CallEnded, Delegated, Retried, Warned
-from hermes_exec_agent.tools.base import BaseTool
 from hermes_exec_agent.tools.delegated_tasks import TaskAnswer
-from hermes_exec_agent.tools.toolset import create_instances
+from hermes_exec_agent.tools.prepared import ToolTraits
+from hermes_exec_agent.tools.toolset import offer_tools
 
 if TYPE_CHECKING:
     from hermes_exec_agent.models.catalog import Models
@@ -48,10 +48,10 @@ class Delegator:
         own.meter = meter
         if task.person is not None:
             own.person = task.person
-        tools_of_parent: list[BaseTool[Any]] = [each for each in context.tools if isinstance(each, BaseTool)]
-        classes = [type(each) for each in tools_of_parent if each.available_to_delegates]
-        others = [each for each in context.tools if not isinstance(each, BaseTool)]  # of other servers
-        own.tools = tools = (*create_instances(classes, own), *others)
+        tools_of_parent = [each for each in context.tools if isinstance(each, ToolTraits)]
+        renewed = [each.renew() for each in tools_of_parent if each.available_to_delegates]
+        others = [each for each in context.tools if not isinstance(each, ToolTraits)]  # of other servers
+        own.tools = tools = (*offer_tools(renewed, own), *others)
         options = Options(budget=BUDGET, unattended=True, parent=context.conversation, guardrails=self.guardrails)
         ended: list[str] = []
         models = context.models or self.models  # the conversation may have another main model by now

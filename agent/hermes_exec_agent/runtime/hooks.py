@@ -19,8 +19,7 @@ from hermes_exec._async import create_or_rollback
 from hermes_exec.errors import HermesError
 from hermes_exec.terminal.opening import open as open_terminal
 from hermes_exec_agent.errors import HookRefused
-from hermes_exec_agent.tools.base import failure_envelope
-from hermes_exec_agent.tools.envelope import Failure
+from hermes_exec_agent.tools.envelope import Failure, failure_envelope
 from hermes_exec_agent.tools.tool import check_approval, to_safe_line
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hermes_exec._async import create_or_rollback, shield_to_completion
-from hermes_exec.config.load import load_settings
+from hermes_exec.config.defaults import read_sections
 from hermes_exec.errors import HermesError
 from hermes_exec.terminal.opening import open_plan, plan_open
 from hermes_exec_agent.agent_shell import mark_plan
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from hermes_exec.config.plan import Plan
-    from hermes_exec.config.settings import MemorySettings, Settings
+    from hermes_exec.config.settings import MemorySettings, Sections
     from hermes_exec.terminal.terminal import Terminal
     from hermes_exec_agent.mcp.servers import Servers
     from hermes_exec_agent.memory.longterm.service import LongTermMemory
@@ -96,7 +96,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         UsageError: ``resume`` matches no conversation, or several, or one of another person.
     """
     chosen = log.find(resume) if resume else ""
-    settings = load_settings()
+    settings = read_sections()
     participant = _find_participant(log, chosen or (options.branch_of if options else ""), participant, settings)
     options = (options or Options()).with_settings(settings.agent)
     if settings.agent.soul and not chosen:
@@ -145,7 +145,7 @@ def _check_names(names: Sequence[str]) -> None:
         check_tool_names(name for name in names if not name.startswith(PREFIX))
 
 
-def _open_servers(settings: Settings, context: Context, *, wanted: bool) -> AbstractAsyncContextManager[Servers | None]:
+def _open_servers(settings: Sections, context: Context, *, wanted: bool) -> AbstractAsyncContextManager[Servers | None]:
     """Return a context manager of the servers whose tools the conversation has; a guest has none.
 
     ``wanted`` is whether the conversation has the tools of the configuration.
@@ -184,7 +184,7 @@ async def _read_project(context: Context) -> None:
     context.provenance.has_output = context.provenance.has_output or any(not each.trusted for each in files)
 
 
-def _apply_settings(context: Context, approvals: Approvals | None, settings: Settings, log: EventLog) -> None:
+def _apply_settings(context: Context, approvals: Approvals | None, settings: Sections, log: EventLog) -> None:
     """Give the conversation the configured approvals and descriptions of tools, and the queue of proposals."""
     given = approvals or Approvals()
     own = {} if given.mode == "deny" else settings.agent.approvals
@@ -213,7 +213,7 @@ def _keep_notes(
     return keep_notes(log, models, settings, context.conversation)
 
 
-def _find_participant(log: EventLog, earlier: str, participant: Participant | None, settings: Settings) -> Participant:
+def _find_participant(log: EventLog, earlier: str, participant: Participant | None, settings: Sections) -> Participant:
     """Return the person of the conversation; ``earlier`` is the conversation that it continues or branches off."""
     if earlier:
         return check_participant(log, earlier, participant)

@@ -8,10 +8,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_agent.runtime.updates import CallEnded, CallStarted
-from hermes_exec_agent.tools.base import failure_envelope
 from hermes_exec_agent.tools.dispatch import resolve
 from hermes_exec_agent.tools.dispatch import run as do
-from hermes_exec_agent.tools.envelope import Failure
+from hermes_exec_agent.tools.envelope import Failure, failure_envelope
 from hermes_exec_agent.tools.provenance import describe_source
 from hermes_exec_agent.tools.tool import Stopwatch
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import functools
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.protocol import ToolSpec
-from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.envelope import Envelope, Failure, failure_envelope, to_failure
+from hermes_exec_agent.tools.prepared import ToolTraits, find_prepared_schema
 from hermes_exec_agent.tools.provenance import is_inward
 from hermes_exec_agent.tools.tool import ReadDenied, check_approval
 
@@ -34,30 +34,13 @@ class ToolArguments(BaseModel):
 A = TypeVar("A", bound=ToolArguments)
 
 
-class BaseTool(Generic[A]):
+class BaseTool(ToolTraits, Generic[A]):
     """A tool whose arguments are a pydantic model, which is the schema, the validation and the type."""
 
-    name: str
-    changes: bool = True
-    only_reads: bool = False
-    """Whether a call cannot change anything, the agent's own state included, so that broken JSON may be repaired."""
     arguments_type: type[ToolArguments]
-    tool_set: str = ""
-    """The set that a tool of another distribution belongs to; named like the distribution if empty."""
-    position: int = 1000
-    """Where a model reads it among the tools: smaller numbers first, equal ones by name."""
-    callable_from_scripts: bool = True
-    """Whether a script of ``execute_code`` may call it; not if it asks a model or a person, which a budget counts."""
-    available_to_delegates: bool = True
-    """Whether a conversation that a task was delegated to has it, too."""
 
     def __init__(self) -> None:
         self.spec = ToolSpec(self.name, describe(self.arguments_type), find_schema(self.arguments_type))
-
-    @classmethod
-    def is_available(cls, context: Context) -> bool:  # noqa: ARG003  most tools are always available
-        """Whether the conversation has what this tool needs; a tool that is not available is not offered."""
-        return True
 
     async def call(self, arguments: dict[str, Any], context: Context) -> Envelope:
         """Validate the arguments, ask for approval if needed, and run."""
@@ -100,51 +83,9 @@ class BaseTool(Generic[A]):
         return json.dumps(args.model_dump(exclude_defaults=True), ensure_ascii=False)
 
 
-_ERROR_TYPES = {
-    "AnswerLost": "outcome_unknown",
-    "CallRefused": "refused",
-    "ContentChanged": "changed",
-    "ConversationInUse": "in_use",
-    "GuestLost": "lost",
-    "LeaseExpired": "lapsed",
-    "NotRepaired": "not_mended",
-    "PathDenied": "denied",
-    "PathExists": "already_there",
-    "PathIsFolder": "is_folder",
-    "PathMissing": "missing",
-    "PathNotFolder": "no_folder",
-    "PoolExhausted": "busy",
-    "ReadDenied": "denied",
-    "SkillRefused": "refused",
-    "TargetSilent": "silent",
-    "ToolDisabled": "disabled",
-}
-"""The types of errors in envelopes, for classes with other names: recorded types do not change."""
-
-
-def failure_envelope(place: str, failure: Failure) -> Envelope:
-    """Return an envelope with nothing but a failure."""
-    return Envelope(ok=False, place=place, error=failure)
-
-
-def to_failure(error: HermesError) -> Failure:
-    """Convert an error of this project for a model."""
-    from hermes_exec.errors import Closed, PlaceGone, PlaceUnavailable
-
-    name = type(error).__name__
-    kind = _ERROR_TYPES.get(name) or "".join(f"_{each.lower()}" if each.isupper() else each for each in name).strip("_")
-    again = isinstance(error, PlaceUnavailable) and not isinstance(error, PlaceGone | Closed)
-    return Failure(kind, f"{error} ({error.state})", retryable=again)
-
-
 def describe(takes: type[BaseModel]) -> str:
     """Return the docstring as one paragraph, as a model pays for every character."""
     return " ".join((takes.__doc__ or "").split())
-
-
-SCHEMAS = Path(__file__).with_name("schemas.json")
-"""What `build_schema` returns for the arguments of our own tools, by class: building them all takes as long as a turn.
-A test compares the file with the classes, and writes it."""
 
 
 def class_name(takes: type[BaseModel]) -> str:
@@ -152,15 +93,9 @@ def class_name(takes: type[BaseModel]) -> str:
     return f"{takes.__module__}.{takes.__qualname__}"
 
 
-@functools.cache
-def _read_schemas() -> dict[str, dict[str, Any]]:
-    schemas: dict[str, dict[str, Any]] = json.loads(SCHEMAS.read_bytes())
-    return schemas
-
-
 def find_schema(takes: type[BaseModel]) -> dict[str, Any]:
     """Return the JSON Schema of a tool's arguments, which is not to be changed: the prepared one of our own tools."""
-    return _read_schemas().get(class_name(takes)) or build_schema(takes)
+    return find_prepared_schema(class_name(takes)) or build_schema(takes)
 
 
 @functools.lru_cache(maxsize=512)

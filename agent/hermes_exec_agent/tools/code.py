@@ -11,6 +11,7 @@ from pydantic import Field
 from hermes_exec_agent.models.messages import ToolCall
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.dispatch import perform
+from hermes_exec_agent.tools.prepared import ToolTraits
 from hermes_exec_agent.tools.target_python import build_argv
 from hermes_exec_agent.tools.tool import Stopwatch
 
@@ -80,7 +81,7 @@ class ExecuteCode(BaseTool[ExecuteCodeArguments]):
 
 
 def _is_callable(tool: Tool) -> bool:
-    return not isinstance(tool, BaseTool) or tool.callable_from_scripts
+    return not isinstance(tool, ToolTraits) or tool.callable_from_scripts
 
 
 class _ScriptSession:

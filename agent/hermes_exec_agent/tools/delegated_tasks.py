@@ -10,8 +10,7 @@ from hermes_exec._async import cancel_and_wait
 from hermes_exec.errors import HermesError, Unsupported, UsageError
 from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.tools.absent_person import AbsentPerson
-from hermes_exec_agent.tools.base import failure_envelope, to_failure
-from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.envelope import Envelope, Failure, failure_envelope, to_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,9 +17,9 @@ from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.extras import is_installed
 from hermes_exec_agent.models.messages import ToolCall
 from hermes_exec_agent.tools.argument_conversion import ArgumentConverter, NoEquivalent, adapt, read_bare_patch
-from hermes_exec_agent.tools.base import BaseTool, failure_envelope, to_failure
-from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.envelope import Envelope, Failure, failure_envelope, to_failure
 from hermes_exec_agent.tools.foreign_calls import ABSENT, ALIASES
+from hermes_exec_agent.tools.prepared import ToolTraits
 from hermes_exec_agent.tools.provenance import find_stranger
 from hermes_exec_agent.tools.tool import IndirectTool
 
@@ -185,7 +185,7 @@ def _repair(known: Mapping[str, Tool], name: str, call: ToolCall, why: str) -> R
 
 
 def _only_reads(tool: Tool) -> bool:
-    return isinstance(tool, BaseTool) and tool.only_reads
+    return isinstance(tool, ToolTraits) and tool.only_reads
 
 
 def _refuse(call: ToolCall, why: str) -> ResolvedCall:

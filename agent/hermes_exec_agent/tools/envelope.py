@@ -6,9 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec.errors import Closed, PlaceGone, PlaceUnavailable
 from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:
+    from hermes_exec.errors import HermesError
     from hermes_exec_agent.tools.provenance import PartOrigin
 
 _LINE = 200
@@ -86,3 +88,38 @@ def find_failure(content: str) -> str:
 
 def _first_line(text: str) -> str:
     return flatten((text.splitlines() or [""])[0], _LINE).rstrip(": ")
+
+
+_ERROR_TYPES = {
+    "AnswerLost": "outcome_unknown",
+    "CallRefused": "refused",
+    "ContentChanged": "changed",
+    "ConversationInUse": "in_use",
+    "GuestLost": "lost",
+    "LeaseExpired": "lapsed",
+    "NotRepaired": "not_mended",
+    "PathDenied": "denied",
+    "PathExists": "already_there",
+    "PathIsFolder": "is_folder",
+    "PathMissing": "missing",
+    "PathNotFolder": "no_folder",
+    "PoolExhausted": "busy",
+    "ReadDenied": "denied",
+    "SkillRefused": "refused",
+    "TargetSilent": "silent",
+    "ToolDisabled": "disabled",
+}
+"""The types of errors in envelopes, for classes with other names: recorded types do not change."""
+
+
+def failure_envelope(place: str, failure: Failure) -> Envelope:
+    """Return an envelope with nothing but a failure."""
+    return Envelope(ok=False, place=place, error=failure)
+
+
+def to_failure(error: HermesError) -> Failure:
+    """Convert an error of this project for a model."""
+    name = type(error).__name__
+    kind = _ERROR_TYPES.get(name) or "".join(f"_{each.lower()}" if each.isupper() else each for each in name).strip("_")
+    again = isinstance(error, PlaceUnavailable) and not isinstance(error, PlaceGone | Closed)
+    return Failure(kind, f"{error} ({error.state})", retryable=again)

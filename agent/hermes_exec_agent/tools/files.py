@@ -10,8 +10,8 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema  # noqa: TC002  pydantic reads it
 
 from hermes_exec.errors import TransferError, UsageError
-from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failure_envelope
-from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
+from hermes_exec_agent.tools.envelope import Envelope, Failure, failure_envelope
 from hermes_exec_agent.tools.instruction_files import check_instruction_files, is_instruction_file
 from hermes_exec_agent.tools.reader import FileReader
 from hermes_exec_agent.tools.workspace_bounds import paths_stay

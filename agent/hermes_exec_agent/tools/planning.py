@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from hermes_exec.errors import Unsupported, UsageError
-from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failure_envelope
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.delegated_tasks import AT_ONCE, MOST, Task, run_side_by_side, run_task, to_envelope
-from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.envelope import Envelope, Failure, failure_envelope
 
 if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
@@ -149,11 +149,6 @@ class Delegate(BaseTool[DelegateArguments]):
     callable_from_scripts = False
     available_to_delegates = False
     arguments_type = DelegateArguments
-
-    @classmethod
-    def is_available(cls, context: Context) -> bool:
-        """Whether the conversation can delegate."""
-        return context.delegate is not None
 
     def summary(self, args: DelegateArguments) -> str:
         """Return the goals."""

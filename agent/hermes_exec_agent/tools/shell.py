@@ -10,8 +10,8 @@ from pydantic import Field
 from hermes_exec._async import shield_to_completion
 from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec_agent.quoting import quote
-from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failure_envelope
-from hermes_exec_agent.tools.envelope import Envelope
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
+from hermes_exec_agent.tools.envelope import Envelope, failure_envelope
 from hermes_exec_agent.tools.tool import ReadDenied, check_approval
 from hermes_exec_agent.tools.workspace import KEPT
 from hermes_exec_agent.tools.workspace_bounds import command_stays

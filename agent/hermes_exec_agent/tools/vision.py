@@ -45,11 +45,6 @@ class VisionAnalyze(BaseTool[VisionAnalyzeArguments]):
     callable_from_scripts = False
     arguments_type = VisionAnalyzeArguments
 
-    @classmethod
-    def is_available(cls, context: Context) -> bool:
-        """Whether the conversation has models."""
-        return context.models is not None
-
     async def run(self, args: VisionAnalyzeArguments, context: Context) -> Envelope:
         """Read the file, and ask a model."""
         model = _choose_model(context)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from hermes_exec.config.paths import state_folder
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.frontends.chat.display import OUTCOME_MESSAGES, SCRIPTED
+from hermes_exec_agent.frontends.chat.first_prompt import PROMPT_SIGN
 from hermes_exec_agent.frontends.chat.keyboard import Keyboard
 from hermes_exec_agent.frontends.chat.listing import recall_last_turn
-from hermes_exec_agent.frontends.chat.prompt import PROMPT_SIGN, Prompt
+from hermes_exec_agent.frontends.chat.prompt import Prompt
 from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
 from hermes_exec_agent.frontends.chat.session import on_interrupt
 from hermes_exec_agent.frontends.chat.slash_commands import COMMAND_HELP, SlashCommands, is_command, runs_at_once

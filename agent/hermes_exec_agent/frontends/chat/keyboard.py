@@ -44,11 +44,14 @@ class Keyboard:
 
     @contextmanager
     def hold_input(self) -> Generator[None]:
-        """Keep typed keys, Ctrl-D included, in the input queue during turns. Ctrl-C still sends its signal."""
+        """Keep typed keys, Ctrl-D included, in the input queue during turns. Ctrl-C still sends its signal.
+
+        The inner one of two nested blocks ends it.
+        """
         if not os.isatty(self._stdin):
             yield
             return
-        Keyboard._found = termios.tcgetattr(self._stdin)
+        Keyboard._found = Keyboard._found or termios.tcgetattr(self._stdin)
         held = termios.tcgetattr(self._stdin)
         held[_LFLAG] &= ~(termios.ECHO | termios.ICANON)
         held[_IFLAG] &= ~termios.ICRNL  # the prompt distinguishes Enter from Ctrl-J

@@ -15,6 +15,7 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.styles import Style
 
 from hermes_exec.config.paths import make_private_folder
+from hermes_exec_agent.frontends.chat.first_prompt import PROMPT_SIGN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from prompt_toolkit.document import Document
     from prompt_toolkit.key_binding import KeyPressEvent
 
-PROMPT_SIGN = "you> "
 _MORE = "· "
 _AGAIN = "Ctrl-C once more leaves."
 _STYLE = Style.from_dict({"sign": "bold ansicyan", "bottom-toolbar": "noreverse ansibrightblack"})

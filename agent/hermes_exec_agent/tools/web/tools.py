@@ -19,8 +19,8 @@ from hermes_exec.config.load import load_settings
 from hermes_exec.errors import Refused, Unsupported
 from hermes_exec.extras import require
 from hermes_exec_agent.quoting import quote, quote_lines
-from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failure_envelope
-from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
+from hermes_exec_agent.tools.envelope import Envelope, Failure, failure_envelope
 from hermes_exec_agent.tools.planning import HERE
 from hermes_exec_agent.tools.tool import check_approval
 
