@@ -18,7 +18,7 @@ from hermes_exec.cli.commands import (
     load_command,
 )
 from hermes_exec.cli.console import BROKEN_PIPE, INTERRUPTED, USAGE, note, print_error, report, say
-from hermes_exec.cli.global_flags import flags, skip_global_options
+from hermes_exec.cli.global_flags import flags, set_verbosity, skip_global_options
 from hermes_exec.cli.open_target import show_warnings
 from hermes_exec.cli.strict_typer import StrictCommand, StrictTyper
 from hermes_exec.errors import NOTHING_RAN, HermesError
@@ -138,11 +138,10 @@ def _apply_global_options(
     ] = 0,
     debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
 ) -> None:
-    flags.quiet, flags.verbose, flags.debug = quiet, verbose, debug
+    flags.quiet, flags.debug = quiet, debug
     if audit is not None:
         os.environ["HERMES_EXEC_AUDIT"] = "1" if audit else "0"
-    if verbose:
-        os.environ["HERMES_EXEC_LOG"] = "info" if verbose == 1 else "debug"
+    set_verbosity(verbose)
     show_warnings()
 
 

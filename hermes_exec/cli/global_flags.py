@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,14 @@ class Flags:
 
 
 flags = Flags()
+
+
+def set_verbosity(level: int) -> None:
+    """Print the log of this process for ``-v``, with every detail for ``-vv``; 0 changes nothing."""
+    if level:
+        flags.verbose = level
+        os.environ["HERMES_EXEC_LOG"] = "info" if level == 1 else "debug"
+
 
 _VALUED_OF_RUN = frozenset(
     {"-o", "--on", "-C", "--cwd", "-e", "--env", "--timeout", "--grace", "--limit", "--name", "--max-parallel"}

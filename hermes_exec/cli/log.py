@@ -48,12 +48,14 @@ def log(
 
     pattern = _compile_pattern(grep)
     found: deque[AuditRecord] = deque(maxlen=last or None)
-    target = None if on is None else _resolve_target(on)
+    target, unknown = (None, None) if on is None else _resolve_target(on)
     begin = None if since is None else time.time() - parse_since(since)
     for record in read_audit(audit_file(os.environ), target=target, since=begin, failed=failed):
         if pattern is None or pattern.search(record.command):
             found.append(record)
     records = sorted(found, key=lambda record: record.at)
+    if unknown is not None and not records:
+        raise unknown
     if json:
         show_json([_facts(record) for record in records])
     elif records:
@@ -65,15 +67,15 @@ def log(
     return 0
 
 
-def _resolve_target(on: str) -> str:
-    """Return the target as records have it; an unknown target is returned unchanged."""
+def _resolve_target(on: str) -> tuple[str, HermesError | None]:
+    """Return the target as records have it. An unknown one, such as a former profile, is unchanged, with its error."""
     from hermes_exec.cli.open_target import read_settings
     from hermes_exec.config.load import resolve
 
     try:
-        return str(resolve(on, read_settings()))
-    except HermesError:
-        return on
+        return str(resolve(on, read_settings())), None
+    except HermesError as error:
+        return on, error
 
 
 def _compile_pattern(text: str | None) -> re.Pattern[str] | None:

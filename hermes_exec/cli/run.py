@@ -61,6 +61,10 @@ def run(  # noqa: PLR0913  one parameter an option
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="After the first failure, end the command in all other targets.")
     ] = False,
+    verbose: Annotated[
+        int,
+        typer.Option("--verbose", "-v", count=True, show_default=False, help="Print the log, as before the command."),
+    ] = 0,
     json: Json = False,
 ) -> int:
     """Run a command in a target, pass on its output and errors, and exit with its exit code.
@@ -74,8 +78,10 @@ def run(  # noqa: PLR0913  one parameter an option
     Exit codes: that of the command; 124 after the time limit; 125 if the target failed; 127 if there is no such
     program; 128 + N after signal N, so 130 after Ctrl-C, which ends the command and its processes.
     """
+    from hermes_exec.cli.global_flags import set_verbosity
     from hermes_exec.cli.run_command import run_in_targets
 
+    set_verbosity(verbose)
     return run_in_targets(
         RunArguments(
             command=command,

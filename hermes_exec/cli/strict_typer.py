@@ -1,4 +1,4 @@
-"""Typer applications that refuse a repeated option, list commands in panels, and show examples in their help."""
+"""Typer applications that refuse a repeated option and large integers, list commands in panels, and show examples in their help."""
 
 from __future__ import annotations
 
@@ -14,13 +14,22 @@ _WHOLE = 10_000
 """Characters of a summary, which is wrapped rather than cut."""
 
 
+_LARGEST = (1 << 63) - 1
+"""The largest integer of a command line: that of 64 bits, as in a database and in messages to a guest."""
+
+
 class StrictCommand(TyperCommand):
     """A command that refuses a repeated option; typer itself takes the last value and drops the others."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse ``args``; a repeated option ends in a usage error."""
+        """Parse ``args``; a repeated option and an integer of more than 64 bits end in a usage error."""
         _refuse_repeats(self, ctx, args)
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        large = [name for name, value in ctx.params.items() if isinstance(value, int) and abs(value) > _LARGEST]
+        if large and not ctx.resilient_parsing:
+            option = next(max(each.opts, key=len) for each in self.params if each.name == large[0])
+            ctx.fail(f"Invalid value for {option!r}: the number is too large")
+        return rest
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the examples of the command."""

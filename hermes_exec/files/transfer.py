@@ -90,7 +90,7 @@ class TreeOutcome:
             code = next(code for _, why, code in self.skipped if why != SPECIAL)
             raise self._build_skip_error(what, path, unreadable, code, "leave them out by patterns to ignore")
         if outside and links == "refuse":
-            remedy = "links: skip leaves such links out, links: keep makes them all the same"
+            remedy = "links=skip leaves such links out, links=keep copies them"
             raise self._build_skip_error(what, path, outside, errno.EXDEV, remedy)
         return TransferReport(self.files - len(outside), self.size, (*special, *outside))
 

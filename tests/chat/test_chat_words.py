@@ -73,6 +73,7 @@ def test_typer_understands_the_same(cli: Cli, script: Callable[..., str]) -> Non
         (["--resume", "last", "-q", "x", "--replay", "demo"], "there is no conversation yet"),
         (["--continue", "-q", "x", "--replay", "demo"], "there is no conversation yet"),
         (["--continue", "--resume", "last", "-q", "x", "--replay", "demo"], "--continue excludes --resume"),
+        (["--guest", "--person", "ada", "-q", "x", "--replay", "demo"], "--guest excludes --person"),
         (["--replay", "demo", "--json"], "--json needs a question"),
         (["--replay", "demo", "--file", "a"], "--file needs a question"),
         (["--file", "no-such-file", "-q", "x", "--replay", "demo"], "no-such-file: No such file"),

@@ -58,10 +58,12 @@ async def _existing(engine: Engine, profile: DockerProfile) -> str:
     name = profile.image
     found = await _look_up(engine, name) if profile.pull != "always" else None
     if found is None and profile.pull != "never":
-        await engine.call(
-            f"docker: the image {name} is not here and could not be pulled",
-            lambda client: _pull(client, name, profile.platform),
-        )
+        what = f"docker: the image {name} is not here and could not be pulled"
+        try:
+            await engine.call(what, lambda client: _pull(client, name, profile.platform))
+        except Refused as error:
+            remedy = f"docker pull {name}, after docker login for a private image; or check the name and the network"
+            raise Refused(what, error.status, error.said, remedy=remedy) from error
         found = await _look_up(engine, name)
     if found is None:
         raise PlaceUnavailable(

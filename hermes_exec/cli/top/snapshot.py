@@ -17,17 +17,19 @@ from hermes_exec.errors import HermesError
 
 async def print_snapshot(on: str | None) -> int:
     """Read everything at once and print one JSON object."""
-    billing = asyncio.create_task(read_billed())
-    async with guests_with_jobs(on) as guests:
-        record_ends(guests)
-        jobs = [job_to_json(guest.record.target, job) for guest in guests for job in guest.jobs]
-        shells = [pty_to_json(guest.record.target, shell) for guest in guests for shell in guest.ptys]
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            billing = tasks.create_task(read_billed())
+            reading = tasks.create_task(_read_jobs(on))
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    billed, ended_today = billing.result()
+    jobs, shells = reading.result()
     pooled = [
         {"kind": "pool", **{name: value for name, value in asdict(entry).items() if name not in {"guest", "client"}}}
         for entry in await asyncio.to_thread(list_pooled)
     ]
     targets = sorted({each["target"] for each in [*jobs, *shells, *pooled]})
-    billed, ended_today = await billing
     document: dict[str, Any] = {
         "targets": targets,
         "billed": billed,
@@ -39,6 +41,14 @@ async def print_snapshot(on: str | None) -> int:
         document[view.title.lower()] = await asyncio.to_thread(_read, view)
     show_json(document)
     return 0
+
+
+async def _read_jobs(on: str | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    async with guests_with_jobs(on) as guests:
+        record_ends(guests)
+        jobs = [job_to_json(guest.record.target, job) for guest in guests for job in guest.jobs]
+        shells = [pty_to_json(guest.record.target, shell) for guest in guests for shell in guest.ptys]
+    return jobs, shells
 
 
 def _read(view: View) -> list[dict[str, str]]:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from hermes_exec._async import create_or_rollback
 from hermes_exec.cli.console import note
 from hermes_exec.cli.find_jobs import connect_guest, refresh_guest
 from hermes_exec.cli.open_target import plan_target
@@ -102,13 +103,12 @@ async def read_billed() -> tuple[list[dict[str, Any]], float]:
     """
     argv = program("--quiet", "backends", "--cost", "--json")
     null = asyncio.subprocess.DEVNULL
-    child = await asyncio.create_subprocess_exec(*argv, stdin=null, stdout=asyncio.subprocess.PIPE, stderr=null)
+    starting = asyncio.create_subprocess_exec(*argv, stdin=null, stdout=asyncio.subprocess.PIPE, stderr=null)
+    child = await create_or_rollback(starting, _end)  # cancelled while it starts, asyncio never returns
     try:
         output, _ = await child.communicate()
     finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
+        await _end(child)
     try:
         document: Any = json.loads(output)
         alive: Any = document["alive"]
@@ -117,6 +117,12 @@ async def read_billed() -> tuple[list[dict[str, Any]], float]:
         return [], 0.0
     rows = cast("list[object]", alive) if isinstance(alive, list) else []
     return [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)], ended
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    if child.returncode is None:
+        child.kill()
+        await child.wait()
 
 
 def program(*argv: str) -> list[str]:

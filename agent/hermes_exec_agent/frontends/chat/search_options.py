@@ -7,6 +7,7 @@ import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.frontends.chat.listing import LAST, find_conversation
 from hermes_exec_agent.runtime.events.search import SCOPES, SearchFilter
@@ -21,6 +22,8 @@ USAGE = "[--since DATE] [--until DATE] [--in SCOPE]"
 DATES = '2026-01-31, "2026-01-31 14:30", today, yesterday, 12h, 7d or 2w'
 _AGO = re.compile(r"([0-9]{1,5})([hdw])")
 _UNITS_S = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_SHOWN = 5
+"""Targets that an error lists."""
 _OPTIONS = ("--since", "--until", "--in")
 
 
@@ -34,17 +37,19 @@ def create_filter(log: EventLog, since: str = "", until: str = "", within: Seque
         within: kinds of text (messages, results, notes, thoughts), a conversation, or a target.
 
     Raises:
-        UsageError: a value has another form, or no conversation has that id.
+        UsageError: a value has another form, no conversation has that id or target, or there are two of them.
     """
     fields: dict[str, Any] = {}
     scopes: set[Scope] = set()
     for word in within:
         if word in SCOPES:
             scopes.add(word)
-        elif word == LAST or word[:1].isdigit():
-            fields["conversation"] = find_conversation(log, word)
-        else:
-            fields["target"] = word
+            continue
+        is_conversation = word == LAST or word[:1].isdigit()
+        name = "conversation" if is_conversation else "target"
+        if name in fields:
+            raise UsageError(f"--in takes one {name}", remedy="leave one of them out")
+        fields[name] = find_conversation(log, word) if is_conversation else _find_target(log, word)
     if scopes:
         fields["scopes"] = frozenset(scopes)
     if since:
@@ -52,6 +57,14 @@ def create_filter(log: EventLog, since: str = "", until: str = "", within: Seque
     if until:
         fields["until"] = parse_date(until, is_end=True)
     return SearchFilter(**fields)
+
+
+def _find_target(log: EventLog, word: str) -> str:
+    known = log.targets()
+    if word not in known:
+        shown = ", ".join(map(to_printable, [*SCOPES, LAST, "an ID", *known[:_SHOWN]]))
+        raise UsageError(f"--in: no conversation is in a target {to_printable(word)}", remedy=shown)
+    return word
 
 
 def parse_search(log: EventLog, typed: str) -> tuple[str, SearchFilter]:

@@ -36,6 +36,8 @@ async def start_chat(
         NoModel: there is no model.
         HermesError: the arguments are wrong, or the target or the model failed to answer the question.
     """
+    if asked.guest and asked.person is not None:
+        raise UsageError("--guest excludes --person", remedy="leave one of them out")
     settings = read_sections()
     participant = choose_participant(settings, asked.person, guest=asked.guest)
     replay = _replay(asked)

@@ -202,6 +202,10 @@ class EventLog:
         """Return the conversations that others delegated tasks to, by the id of the delegating one; reads all."""
         return self._read(queries.list_children, dict[str, list[str]]())
 
+    def targets(self) -> list[str]:
+        """Return the targets of all conversations; reads all."""
+        return self._read(queries.list_targets, list[str]())
+
     def streams(self, name: str) -> list[str]:
         """Return the ids of streams of memory that begin with ``name``, such as ``memory:``."""
         return self._read(lambda base: [id for id in queries.find_ids(base, name) if is_stream(id)], [])

@@ -114,6 +114,12 @@ def list_newest_ids(base: sqlite3.Connection, limit: int) -> list[str]:
     return [conversation for (conversation,) in rows]
 
 
+def list_targets(base: sqlite3.Connection) -> list[str]:
+    """Return the targets of all conversations, sorted."""
+    rows = base.execute("SELECT DISTINCT json_extract(data, '$.target') FROM events WHERE kind = 'started' ORDER BY 1")
+    return [str(target) for (target,) in rows]
+
+
 def list_children(base: sqlite3.Connection) -> dict[str, list[str]]:
     """Return the conversations that have a parent, by its id, in the order of their beginnings."""
     rows = base.execute(
