@@ -148,6 +148,7 @@ class ChatSession:
 
     async def switch(self, resume: str = "", *, fork: bool = False, personality: str = "") -> None:
         """Close this conversation and open another one, as `open_soon` does; ``personality`` is added to its prompt."""
+        self._lines.clear()  # the next conversation has its own
         await self.close()
         self._personality = personality
         self.open_soon(resume, fork=fork)

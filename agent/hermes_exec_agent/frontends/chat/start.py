@@ -74,7 +74,7 @@ async def start_chat(
             models=models,
             log=log,
             display=display,
-            person=TerminalApprover(Keyboard(), display.pause) if sys.stdin.isatty() else AbsentPerson(),
+            person=TerminalApprover(Keyboard(), display.hold) if sys.stdin.isatty() else AbsentPerson(),
             approvals=_approvals(asked, replay),
             cases=asked.case,
             cwd=cwd,

@@ -50,7 +50,6 @@ class TurnInput:
         """Read within the block, but for questions; begin with the keys that the last prompt left."""
         for key in get_typeahead(self._input):
             self._press(key)
-        _write(_PASTE_ON)
         self.resume()
         Keyboard.share(self)
         try:
@@ -58,15 +57,16 @@ class TurnInput:
         finally:
             Keyboard.share(None)
             self.suspend()
-            _write(_PASTE_OFF)
 
     def resume(self) -> None:
         """Start to read."""
+        _write(_PASTE_ON)
         asyncio.get_running_loop().add_reader(self._input.fileno(), self._read)
 
     def suspend(self) -> None:
-        """Stop to read."""
+        """Stop to read, and let the terminal send pasted text unmarked, as a question takes it."""
         asyncio.get_running_loop().remove_reader(self._input.fileno())
+        _write(_PASTE_OFF)
 
     def _read(self) -> None:
         for key in self._input.read_keys():
