@@ -94,18 +94,18 @@ class Holding:
     """A display that can be held while a question is on the screen."""
 
     def __init__(self) -> None:
-        self._held: list[Callable[[], None]] | None = None
+        self.held: list[Callable[[], None]] | None = None
         """What is shown after the question; None without one."""
 
     @contextmanager
     def hold(self) -> Generator[None]:
         """Show nothing within the block, because a question is on the screen; show it afterwards."""
         self.pause()
-        self._held = []
+        self.held = []
         try:
             yield
         finally:
-            held, self._held = self._held, None
+            held, self.held = self.held, None
             for show in held:
                 show()
 
@@ -118,10 +118,10 @@ def wait_for_answer(show: Callable[Concatenate[_D, _P], None]) -> Callable[Conca
 
     @wraps(show)
     def delay(self: _D, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
-        if self._held is None:
+        if self.held is None:
             show(self, *args, **kwargs)
         else:
-            self._held.append(partial(show, self, *args, **kwargs))
+            self.held.append(partial(show, self, *args, **kwargs))
 
     return delay
 
