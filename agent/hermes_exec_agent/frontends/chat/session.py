@@ -172,9 +172,9 @@ class ChatSession:
             elif self._opening is not None:
                 self._opening.cancel()
 
-        self.display.begin(scripted=self.models.main.scripted)
         try:
             with on_interrupt(stop) if interruptible else _keep_default():
+                self.display.begin(scripted=self.models.main.scripted)
                 conversation = await self.conversation()
                 self._print_waiting()
                 if stopped:  # at the moment at which the conversation opened
@@ -305,6 +305,16 @@ def _parse_cases(words: Sequence[str]) -> list[Case]:
 @contextmanager
 def _keep_default() -> Generator[None]:
     yield
+
+
+@contextmanager
+def ignore_interrupt() -> Generator[None]:
+    """Let Ctrl-C do nothing within the block, but for what handles it there: prompts, turns and commands."""
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -357,8 +357,7 @@ class SlashCommands:
         refuse_agent()
         files = await read_project_files((await self._talk.conversation()).terminal)
         for each in files:
-            each.trust()
-            self._show(f"trusted: {escape_text(describe(each))}")
+            self._show(f"trusted: {escape_text(describe(each.trust()))}")
         counts = "they are instructions from the next conversation on: /new"
         self._show(counts if files else "this folder and its repository have no files for agents")
 

@@ -6,6 +6,7 @@ The terminal stays as `Keyboard.hold_input` sets it: keys are not echoed, and Ct
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -90,6 +91,8 @@ class TurnInput:
                 self._text = self._text.rstrip().rpartition(" ")[0]
             case Keys.ControlD:
                 self.leaves = self.leaves or not self._text
+            case Keys.ControlC:  # pressed while the prompt had the keyboard; the turn handles it once it waits
+                asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
             case Keys.BracketedPaste:
                 self._text += key.data.replace("\r\n", "\n").replace("\r", "\n")
             case str() as letter if len(letter) == 1:
