@@ -12,7 +12,7 @@ import pytest
 
 from hermes_exec_agent.frontends.chat.slash_commands import COMMAND_HELP
 from tests.chat.conftest import do, events, private, say
-from tests.rigs.endpoint import KEY
+from tests.rigs.endpoint import KEY, ScriptedEndpoint
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -242,6 +242,8 @@ def test_help_lists_every_command(chat: Chat, script: Script) -> None:
     here.see(PROMPT)
     here.type("/resum\r")
     here.see("there is no such command. Try: /resume /help")
+    documented = (Path(__file__).parents[2] / "docs" / "chat.md").read_text()
+    assert not [name for name in COMMAND_HELP if f"`{name}" not in documented]
 
 
 def test_a_slash_command_goes_to_no_model(cli: Cli, chat: Chat, script: Script) -> None:
@@ -326,6 +328,21 @@ def test_a_request_is_taken_back_sent_again_and_titled(cli: Cli, chat: Chat, scr
     assert [event["data"]["content"] for event in events(cli, "user")] == ["one", "two", "two"]
     (listed,) = cli.json("conversations", "list", "--json")
     assert listed["title"] == "Release notes"
+
+
+def test_a_request_that_the_budget_refuses_is_not_taken_back(cli: Cli, chat: Chat) -> None:
+    cli.configure("[agent]\nmost_cost = 1.0\n")
+    with ScriptedEndpoint(["One."]) as rig:
+        cli.env |= {"LLM_PROVIDER": "custom", "LLM_BASE_URL": rig.url, "DEFAULT_MODEL": "m"}
+        cli.env["PROMPT_TOOLKIT_NO_CPR"] = "1"
+        here = chat()
+        here.see(PROMPT)
+        here.type("one\r")
+        here.see("One")
+        here.see(PROMPT)
+        here.type("/retry\r")
+        here.see("a budget of dollars cannot be kept")
+    assert not events(cli, "rewound")
 
 
 def test_a_personality_begins_a_new_conversation(cli: Cli, chat: Chat, script: Script) -> None:

@@ -56,6 +56,7 @@ def test_ctrl_c_clears_what_was_typed_and_leaves_when_there_is_nothing(cli: Cli,
     assert here.end() == 0
     assert cli.json("conversations", "list", "--json") == []
 
+
 def test_ctrl_c_at_once_after_a_request_ends_its_turn(chat: Chat, script: Script) -> None:
     here = chat("--replay", script(do("sleep 60"), say("Never.")), "--approve", "allow")
     here.see(PROMPT)
