@@ -12,7 +12,7 @@ import pytest
 
 from hermes_exec_agent.frontends.chat.slash_commands import COMMAND_HELP
 from tests.chat.conftest import do, events, private, say
-from tests.rigs.endpoint import KEY
+from tests.rigs.endpoint import KEY, ScriptedEndpoint
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -200,11 +200,11 @@ def test_a_message_can_have_several_lines(cli: Cli, chat: Chat, script: Script, 
 
 def test_what_was_typed_is_found_again_and_is_nobody_elses(cli: Cli, chat: Chat, script: Script) -> None:
     path = script(say("Once."), say("Twice."))
-    for answer in ("Once", "Once"):
+    for typed in ("the same words\r", "\x1b[A\r", "\x12SAME\r\r"):  # Ctrl-R finds, Enter takes, Enter sends
         here = chat("--replay", path)
         here.see(PROMPT)
-        here.type("the same words\r" if not events_of(cli) else "\x1b[A\r")
-        here.see(answer)
+        here.type(typed)
+        here.see("Once")
         here.see(PROMPT)
         here.type("\x04")
         assert here.end() == 0
@@ -212,12 +212,6 @@ def test_what_was_typed_is_found_again_and_is_nobody_elses(cli: Cli, chat: Chat,
     state = Path(cli.env["XDG_STATE_HOME"]) / "hermes_exec"
     assert private(state / "chat_history")
     assert private(state / "conversations.sqlite")
-
-
-def events_of(cli: Cli) -> list[object]:
-    """The conversations so far."""
-    found: list[object] = cli.json("conversations", "list", "--json")
-    return found
 
 
 def test_what_is_typed_while_a_turn_runs_is_sent_after_it(
@@ -248,6 +242,8 @@ def test_help_lists_every_command(chat: Chat, script: Script) -> None:
     here.see(PROMPT)
     here.type("/resum\r")
     here.see("there is no such command. Try: /resume /help")
+    documented = (Path(__file__).parents[2] / "docs" / "chat.md").read_text()
+    assert not [name for name in COMMAND_HELP if f"`{name}" not in documented]
 
 
 def test_a_slash_command_goes_to_no_model(cli: Cli, chat: Chat, script: Script) -> None:
@@ -332,6 +328,21 @@ def test_a_request_is_taken_back_sent_again_and_titled(cli: Cli, chat: Chat, scr
     assert [event["data"]["content"] for event in events(cli, "user")] == ["one", "two", "two"]
     (listed,) = cli.json("conversations", "list", "--json")
     assert listed["title"] == "Release notes"
+
+
+def test_a_request_that_the_budget_refuses_is_not_taken_back(cli: Cli, chat: Chat) -> None:
+    cli.configure("[agent]\nmost_cost = 1.0\n")
+    with ScriptedEndpoint(["One."]) as rig:
+        cli.env |= {"LLM_PROVIDER": "custom", "LLM_BASE_URL": rig.url, "DEFAULT_MODEL": "m"}
+        cli.env["PROMPT_TOOLKIT_NO_CPR"] = "1"
+        here = chat()
+        here.see(PROMPT)
+        here.type("one\r")
+        here.see("One")
+        here.see(PROMPT)
+        here.type("/retry\r")
+        here.see("a budget of dollars cannot be kept")
+    assert not events(cli, "rewound")
 
 
 def test_a_personality_begins_a_new_conversation(cli: Cli, chat: Chat, script: Script) -> None:

@@ -57,6 +57,16 @@ def test_ctrl_c_clears_what_was_typed_and_leaves_when_there_is_nothing(cli: Cli,
     assert cli.json("conversations", "list", "--json") == []
 
 
+def test_ctrl_c_at_once_after_a_request_ends_its_turn(chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(do("sleep 60"), say("Never.")), "--approve", "allow")
+    here.see(PROMPT)
+    here.type("first\r\x03")  # while the prompt still has the keyboard
+    here.see(r"\[interrupted\]")
+    here.see(PROMPT)
+    here.type("/quit\r")
+    assert here.end() == 0
+
+
 def test_the_way_out_can_be_typed_while_a_turn_runs(cli: Cli, chat: Chat, script: Script) -> None:
     flag = cli.cwd / "go"
     words = script(do(f"until test -e {flag}; do sleep 0.05; done"), say("One."))

@@ -15,7 +15,7 @@ from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
 from hermes_exec_agent.frontends.chat.screen import ScreenDisplay, split_finished
 from hermes_exec_agent.frontends.chat.slash_commands import is_command
 from hermes_exec_agent.runtime.events.event import Event
-from hermes_exec_agent.runtime.updates import Compacted, Retried, Text, Thought
+from hermes_exec_agent.runtime.updates import Compacted, Retried, Text, Thought, Warned
 
 if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.event import Kind
@@ -68,6 +68,28 @@ def test_a_thought_that_is_void_is_not_shown_as_one_that_is_whole(capfd: pytest.
     assert "I err" not in shown
     assert shown.count("I look\\x1b[2J.") == 2
     assert shown.index("I look") < shown.index("Here.")
+
+
+def test_lines_that_come_during_a_question_are_shown_after_it(capfd: pytest.CaptureFixture[str]) -> None:
+    for display in (ScreenDisplay(Console(width=80)), PlainDisplay()):
+        display.begin(scripted=False)
+        with display.hold():
+            display.print_line("a tool")
+            display.update(Warned("budget", "a warning"))
+            display.print_beside("a notice")
+            assert "a " not in "".join(capfd.readouterr())
+        display.end()
+        shown = "".join(capfd.readouterr())
+        assert shown.index("a tool") < shown.index("warning: a warning") < shown.index("a notice")
+
+
+def test_a_folded_thought_is_one_line_of_a_narrow_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    display = ScreenDisplay(Console(width=40))
+    display.begin(scripted=False)
+    display.update(Thought("I consider many things. " * 9))
+    display.end()
+    (line,) = capfd.readouterr().out.splitlines()
+    assert 30 < len(line) <= 40
 
 
 @given(LINES)

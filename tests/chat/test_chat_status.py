@@ -28,6 +28,9 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 def test_status_and_context_show_what_the_conversation_uses(chat: Chat, script: Script) -> None:
     here = chat("--replay", script(do("seq 2000"), say("Counted.")), "--approve", "allow")
     here.see(PROMPT)
+    here.type("/usage\r")
+    here.see(r"cost \$0.0000")  # nothing was asked yet
+    here.see(PROMPT)
     here.type("count\r")
     here.see("Counted")
     here.see(PROMPT)
@@ -94,7 +97,7 @@ def test_an_answer_is_copied_by_the_terminal(cli: Cli, chat: Chat, script: Scrip
     here = chat("--replay", script(say("First **answer**.\x1b[2J"), say("Second.")))
     here.see(PROMPT)
     here.type("/copy\r")
-    here.see("this conversation has 0 answers")
+    here.see("the context has 0 answers")
     for line, seen in (("one\r", "First"), ("two\r", "Second"), ("/copy 2\r", "copied")):
         here.see(PROMPT)
         here.type(line)

@@ -113,6 +113,7 @@ def test_the_files_of_a_project_are_quoted_until_the_person_trusts_their_content
     assert has_output
     assert len(lines) == 1
     assert "as quoted material" in lines[0]
+    assert "characters, withheld: a role marker), " in lines[0]
     system, lines, has_output = begin(folder, log)
     assert system.index("Run make test.\n") < system.index("Use tabs.")
     assert ("> Use tabs." in system, has_output, "as instructions" in lines[0]) == (False, False, True)

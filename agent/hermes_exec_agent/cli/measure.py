@@ -172,7 +172,7 @@ def _person() -> "Person":
     from hermes_exec_agent.frontends.chat.keyboard import Keyboard
     from hermes_exec_agent.tools.absent_person import AbsentPerson
 
-    return TerminalApprover(Keyboard(), lambda: None) if sys.stdin.isatty() else AbsentPerson()
+    return TerminalApprover(Keyboard()) if sys.stdin.isatty() else AbsentPerson()
 
 
 def _show(measurement: "Measurement", *, json: bool) -> bool:

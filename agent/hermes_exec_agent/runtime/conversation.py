@@ -71,8 +71,7 @@ class Conversation:
             context.conversation = new_id()
         self.options = options or Options()
         self._reviews = reviews
-        self.usage = Usage()
-        """Of all turns, with those before a resumption."""
+        self._spent = Usage()
         self._models = models
         self._specs = tuple(tool.spec for tool in tools)
         self._log = log
@@ -125,6 +124,11 @@ class Conversation:
     def terminal(self) -> Terminal:
         """The conversation's terminal."""
         return self._context.terminal
+
+    @property
+    def usage(self) -> Usage:
+        """Of all turns, with those before a resumption and the one that runs."""
+        return sum_usage([self._spent, *(self._turn.usages if self._turn is not None else ())])
 
     @property
     def model(self) -> Model:
@@ -226,7 +230,7 @@ class Conversation:
 
     def _count(self, events: Sequence[Event]) -> None:
         spent = (each for each in events if each.kind in ("assistant", "compacted", "spent"))
-        self.usage = sum_usage([self.usage, *(Usage.from_record(each.data.get("usage") or {}) for each in spent)])
+        self._spent = sum_usage([self._spent, *(Usage.from_record(each.data.get("usage") or {}) for each in spent)])
 
     @contextlib.asynccontextmanager
     async def _hold_turn(self) -> AsyncGenerator[None]:
@@ -261,11 +265,7 @@ class Conversation:
                 _log.warning("the turn's lease was not renewed: %s", error)
 
     async def ask(
-        self,
-        request: str,
-        listener: Callable[[Update], None] | None = None,
-        *,
-        images: Sequence[Image] = (),
+        self, request: str, listener: Callable[[Update], None] | None = None, *, images: Sequence[Image] = ()
     ) -> Answer:
         """Answer ``request``. ``listener`` is called with each update and must not block.
 
@@ -307,7 +307,7 @@ class Conversation:
         finally:
             self._turn, self._task = None, None
             self._context.notify = _ignore_update  # delegated tasks may run on
-            self.usage = sum_usage([self.usage, *turn.usages])
+            self._spent = sum_usage([self._spent, *turn.usages])
             if self._context.longterm is not None:
                 self._context.longterm.index_soon()
         tell(Ended(answer))
@@ -369,7 +369,7 @@ class Conversation:
             async with self._hold_turn():
                 return await turn.compact(force=True, manual=True)
         finally:
-            self.usage = sum_usage([self.usage, *turn.usages])
+            self._spent = sum_usage([self._spent, *turn.usages])
 
     def _add_new_tools(self) -> None:
         """Add the tools of servers that have answered for the first time."""
@@ -581,7 +581,7 @@ class Conversation:
         if self._turn is not None:
             self._turn.usages.append(usage)
         else:
-            self.usage = sum_usage([self.usage, usage])
+            self._spent = sum_usage([self._spent, usage])
 
     def _list_requests(self) -> list[str]:
         earlier = [message.content for message in self.options.history if message.role == "user"]

@@ -8,7 +8,7 @@ recorded next to that in configuration files of projects.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.trust import Trust, read_trust, record_trust
@@ -76,13 +76,19 @@ class ProjectFile:
     def _key(self) -> str:
         return f"{self.target}:{self.path}"
 
-    def trust(self) -> None:
-        """Record that the person trusts the file with this content.
+    @property
+    def withheld(self) -> str:
+        """The reason why the model does not read the content; empty if it does."""
+        return find_refusal(self.content) if self.trusted else find_withholding(self.content)
+
+    def trust(self) -> ProjectFile:
+        """Record that the person trusts the file with this content, and return it as trusted.
 
         Raises:
             ConfigError: it cannot be recorded.
         """
         record_trust(self._key, self.content.encode(), os.environ)
+        return replace(self, state=Trust.TRUSTED)
 
 
 async def read_project_files(terminal: Terminal) -> list[ProjectFile]:
@@ -117,9 +123,10 @@ async def read_or_tell(terminal: Terminal, tell: Callable[[str], None]) -> list[
 
 
 def describe(file: ProjectFile) -> str:
-    """Return a file's path and size in one line."""
+    """Return a file's path, its size, and whether it is withheld, in one line."""
     changed = f", {Trust.CHANGED.value}" if file.state is Trust.CHANGED else ""
-    return f"{flatten(file.path)} ({len(file.content):,} characters{changed})"
+    withheld = f", withheld: {file.withheld}" if file.withheld else ""
+    return f"{flatten(file.path)} ({len(file.content):,} characters{changed}{withheld})"
 
 
 def render(files: Sequence[ProjectFile]) -> str:
@@ -149,9 +156,8 @@ def _cut(files: Iterable[ProjectFile]) -> list[str]:
 
 def _render_file(file: ProjectFile, text: str) -> str:
     path = quote_name(file.path)
-    reason = find_refusal(file.content) if file.trusted else find_withholding(file.content)
-    if reason:
-        return f"{path}: [withheld: {reason}]"
+    if file.withheld:
+        return f"{path}: [withheld: {file.withheld}]"
     if file.trusted:
         return f"### {path}\n{text}"
     return f"{path}:\n{quote_lines(text)}"

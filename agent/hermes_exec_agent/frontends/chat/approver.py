@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from hermes_exec.terminal.encoding import parse_number
@@ -11,6 +12,7 @@ from hermes_exec_agent.frontends.chat.safe_text import escape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from hermes_exec_agent.frontends.chat.keyboard import Keyboard
 
@@ -26,10 +28,10 @@ class TerminalApprover:
     Cancellation withdraws a question. Ctrl-C during a question interrupts the turn, as at any other moment.
     """
 
-    def __init__(self, keyboard: Keyboard, pause: Callable[[], None]) -> None:
-        """``pause`` is called before each question, to stop animations on the screen."""
+    def __init__(self, keyboard: Keyboard, hold: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        """``hold`` keeps the screen as it is during each question."""
         self._keyboard = keyboard
-        self._pause = pause
+        self._hold = hold
         self._always: set[tuple[str, str]] = set()
         self._turn = asyncio.Lock()  # tool calls run concurrently, questions do not
 
@@ -67,8 +69,7 @@ class TerminalApprover:
             return answer if number is None else choices[number - 1]
 
     async def _ask(self, question: str) -> str:
-        self._pause()
-        with self._keyboard.line_mode():
+        with self._hold(), self._keyboard.line_mode():
             print(question, end="", file=sys.stderr, flush=True)
             return (await self._keyboard.read_line()).strip()
 

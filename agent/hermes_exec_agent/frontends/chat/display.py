@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Protocol
+from contextlib import contextmanager
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
 from hermes_exec_agent.runtime.turn_report import format_call
@@ -20,6 +22,9 @@ from hermes_exec_agent.runtime.updates import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from contextlib import AbstractContextManager
+
     from hermes_exec_agent.models.messages import ToolCall
     from hermes_exec_agent.runtime.updates import Update
     from hermes_exec_agent.tools.envelope import Envelope
@@ -45,6 +50,8 @@ _LONG_S = 5.0
 """Longer waits are shown."""
 SCRIPTED = "[scripted] "
 """The prefix of every scripted reply."""
+_D = TypeVar("_D", bound="Holding")
+_P = ParamSpec("_P")
 
 
 class TurnDisplay(Protocol):
@@ -74,8 +81,8 @@ class TurnDisplay(Protocol):
         """Show thoughts of the model in full from now on, or fold them."""
         ...
 
-    def pause(self) -> None:
-        """Stop animations, because a question follows."""
+    def hold(self) -> AbstractContextManager[None]:
+        """Show nothing within the block, because a question is on the screen; show it afterwards."""
         ...
 
     def end(self) -> None:
@@ -83,11 +90,48 @@ class TurnDisplay(Protocol):
         ...
 
 
-class PlainDisplay:
+class Holding:
+    """A display that can be held while a question is on the screen."""
+
+    def __init__(self) -> None:
+        self.held: list[Callable[[], None]] | None = None
+        """What is shown after the question; None without one."""
+
+    @contextmanager
+    def hold(self) -> Generator[None]:
+        """Show nothing within the block, because a question is on the screen; show it afterwards."""
+        self.pause()
+        self.held = []
+        try:
+            yield
+        finally:
+            held, self.held = self.held, None
+            for show in held:
+                show()
+
+    def pause(self) -> None:
+        """End the line, and stop animations."""
+
+
+def wait_for_answer(show: Callable[Concatenate[_D, _P], None]) -> Callable[Concatenate[_D, _P], None]:
+    """Let a method of a display wait until no question is on the screen."""
+
+    @wraps(show)
+    def delay(self: _D, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        if self.held is None:
+            show(self, *args, **kwargs)
+        else:
+            self.held.append(partial(show, self, *args, **kwargs))
+
+    return delay
+
+
+class PlainDisplay(Holding):
     """Prints the reply on standard output, and everything else on standard error."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         """``quiet`` omits everything but the reply."""
+        super().__init__()
         self._quiet = quiet
         self._label = ""
         self._labelled = False
@@ -102,6 +146,7 @@ class PlainDisplay:
         self._label = SCRIPTED if scripted else ""
         self._labelled = False
 
+    @wait_for_answer
     def update(self, update: Update) -> None:
         """Print an event at once, so that the reader of a pipe receives the reply as it arrives."""
         if isinstance(update, Thought):
@@ -128,6 +173,7 @@ class PlainDisplay:
         """Print complete thoughts of the model on standard error, or omit them."""
         self._unfolded = shown
 
+    @wait_for_answer
     def print_line(self, text: str) -> None:
         """Print a line on standard error."""
         self.pause()
@@ -183,8 +229,10 @@ class SilentDisplay:
     def show_typed(self, text: str) -> None:
         """Do nothing."""
 
-    def pause(self) -> None:
+    @contextmanager
+    def hold(self) -> Generator[None]:
         """Do nothing."""
+        yield
 
     def end(self) -> None:
         """Do nothing."""

@@ -15,7 +15,7 @@ from hermes_exec_agent.frontends.chat.keyboard import Keyboard
 from hermes_exec_agent.frontends.chat.listing import recall_last_turn
 from hermes_exec_agent.frontends.chat.prompt import Prompt
 from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
-from hermes_exec_agent.frontends.chat.session import on_interrupt
+from hermes_exec_agent.frontends.chat.session import ignore_interrupt, on_interrupt
 from hermes_exec_agent.frontends.chat.slash_commands import COMMAND_HELP, SlashCommands, is_command, runs_at_once
 from hermes_exec_agent.frontends.chat.turn_input import TurnInput
 
@@ -37,7 +37,7 @@ async def run_interactive(
     if resume:
         how = "new conversation from" if fork else "continuing"
         print(f"{how} {resume}: {to_line(talk.log.title(resume))}", *recall_last_turn(talk.log, resume), sep="\n")
-    with Keyboard().hold_input():
+    with Keyboard().hold_input(), ignore_interrupt():
         await chat.run()
     if (conversation := talk.current) is not None and conversation.messages[1:]:
         print(f"To continue: hermes-cli --resume {conversation.id}")

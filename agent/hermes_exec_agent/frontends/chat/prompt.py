@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.completion import Completer, Completion
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import has_focus
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
@@ -93,8 +95,9 @@ class Prompt:
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
+        edits = has_focus(DEFAULT_BUFFER)  # and not the search of Ctrl-R, which has keys of its own
 
-        @keys.add("enter")
+        @keys.add("enter", filter=edits)
         def enter(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
             if buffer.document.current_line_before_cursor.endswith("\\") and buffer.document.is_cursor_at_the_end:
@@ -103,12 +106,12 @@ class Prompt:
             elif buffer.text.strip():
                 buffer.validate_and_handle()
 
-        @keys.add("escape", "enter")
-        @keys.add("c-j")
+        @keys.add("escape", "enter", filter=edits)
+        @keys.add("c-j", filter=edits)
         def another_line(event: KeyPressEvent) -> None:
             event.current_buffer.newline()
 
-        @keys.add("c-c")
+        @keys.add("c-c", filter=edits)
         @keys.add("<sigint>")
         def clear_or_leave(event: KeyPressEvent) -> None:
             if event.current_buffer.text:

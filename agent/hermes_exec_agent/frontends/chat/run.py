@@ -79,7 +79,7 @@ async def run_chat(run: ChatRun, query: Question | None) -> int:
             models=models,
             log=log,
             display=display,
-            person=TerminalApprover(Keyboard(), display.pause) if sys.stdin.isatty() else AbsentPerson(),
+            person=TerminalApprover(Keyboard(), display.hold) if sys.stdin.isatty() else AbsentPerson(),
             approvals=_approvals(asked, replay),
             cases=asked.case,
             cwd=run.cwd,

@@ -7,14 +7,24 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hermes_exec_agent.frontends.chat.display import SCRIPTED, describe_call, describe_outcome, describe_update
+from hermes_exec_agent.frontends.chat.display import (
+    SCRIPTED,
+    Holding,
+    describe_call,
+    describe_outcome,
+    describe_update,
+    wait_for_answer,
+)
 from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line
 from hermes_exec_agent.runtime.updates import CallEnded, CallStarted, Delegated, Replied, Retried, Text, Thought
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.live import Live
 
@@ -31,7 +41,7 @@ _UNFOLD = "  (/reasoning show)"
 _FENCES = ("```", "~~~")
 
 
-class ScreenDisplay:
+class ScreenDisplay(Holding):
     """The display of an interactive chat.
 
     Finished paragraphs are printed and stay; only the unfinished paragraph or the spinner is redrawn.
@@ -39,6 +49,7 @@ class ScreenDisplay:
 
     def __init__(self, console: Console | None = None) -> None:
         """``console`` is standard output by default."""
+        super().__init__()
         self._given = console
         self._live: Live | None = None
         self._said = ""
@@ -56,6 +67,8 @@ class ScreenDisplay:
         self._drawn: RenderableType = ""
         """What is redrawn, without the typed line."""
         self._typed = ""
+        self._runs = False
+        """Whether a turn runs."""
 
     @cached_property
     def _console(self) -> Console:
@@ -65,10 +78,12 @@ class ScreenDisplay:
 
     def begin(self, *, scripted: bool) -> None:
         """Start the display of a turn, with a spinner."""
+        self._runs = True
         self._scripted = scripted
         self._labelled = not scripted
         self._wait("thinking")
 
+    @wait_for_answer
     def update(self, update: Update) -> None:
         """Show an event of the turn."""
         if isinstance(update, Thought):
@@ -104,11 +119,12 @@ class ScreenDisplay:
         """Show thoughts of the model in full from now on, or fold them to one line."""
         self._unfolded = shown
 
+    @wait_for_answer
     def print_line(self, text: str) -> None:
-        """Print a line of a tool, unchanged."""
-        self.pause()
+        """Print a line of a tool, unchanged, above what is redrawn."""
         self._console.print(escape_text(text), markup=False, highlight=False, style="cyan", soft_wrap=True)
 
+    @wait_for_answer
     def print_beside(self, text: str) -> None:
         """Print a line of the program above what is redrawn."""
         self._console.print(escape_text(text), markup=False, highlight=False, style="dim", soft_wrap=True)
@@ -119,6 +135,14 @@ class ScreenDisplay:
         if self._live is not None:
             self._draw(self._drawn)
 
+    @contextmanager
+    def hold(self) -> Generator[None]:
+        """Show nothing within the block, because a question is on the screen; show it, and what runs, afterwards."""
+        with super().hold():
+            yield
+        if self._runs:
+            self._draw(self._drawn if isinstance(self._drawn, _Waiting) else _Waiting("thinking"))
+
     def pause(self) -> None:
         """Print the unfinished part, and stop animations."""
         self._fold()
@@ -126,8 +150,8 @@ class ScreenDisplay:
 
     def end(self) -> None:
         """End the display of the turn."""
-        self._fold()
-        self._flush()
+        self._runs = False
+        self.pause()
 
     def _say(self, text: str) -> None:
         self._said += escape_text(text)
@@ -162,8 +186,10 @@ class ScreenDisplay:
         if self._unfolded:
             self._console.print(Styled(f"{head}\n{thought}", style="dim"))
         else:
-            room = max(self._console.width - len(head) - len(_UNFOLD) - 3, 20)
-            self._console.print(Styled(f"{head}: {to_line(thought, room)}{_UNFOLD}", style="dim"), soft_wrap=True)
+            room = self._console.width - len(head) - len(": ")
+            unfold = _UNFOLD if room > 2 * len(_UNFOLD) else ""
+            line = to_line(thought, max(room - len(unfold), 10))
+            self._console.print(Styled(f"{head}: {line}{unfold}", style="dim"), soft_wrap=True)
         self._wait("thinking")
 
     def _flush(self) -> None:

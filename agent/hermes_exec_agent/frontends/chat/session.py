@@ -148,6 +148,7 @@ class ChatSession:
 
     async def switch(self, resume: str = "", *, fork: bool = False, personality: str = "") -> None:
         """Close this conversation and open another one, as `open_soon` does; ``personality`` is added to its prompt."""
+        self._lines.clear()  # the next conversation has its own
         await self.close()
         self._personality = personality
         self.open_soon(resume, fork=fork)
@@ -171,9 +172,9 @@ class ChatSession:
             elif self._opening is not None:
                 self._opening.cancel()
 
-        self.display.begin(scripted=self.models.main.scripted)
         try:
             with on_interrupt(stop) if interruptible else _keep_default():
+                self.display.begin(scripted=self.models.main.scripted)
                 conversation = await self.conversation()
                 self._print_waiting()
                 if stopped:  # at the moment at which the conversation opened
@@ -304,6 +305,16 @@ def _parse_cases(words: Sequence[str]) -> list[Case]:
 @contextmanager
 def _keep_default() -> Generator[None]:
     yield
+
+
+@contextmanager
+def ignore_interrupt() -> Generator[None]:
+    """Let Ctrl-C do nothing within the block, but for what handles it there: prompts, turns and commands."""
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

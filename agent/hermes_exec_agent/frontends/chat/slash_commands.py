@@ -17,7 +17,7 @@ from hermes_exec_agent.frontends.chat.export import EXPORT_FORMATS, format_time,
 from hermes_exec_agent.frontends.chat.listing import find_conversation, list_conversations, recall_last_turn
 from hermes_exec_agent.frontends.chat.safe_text import escape_text, to_line, wrap_words
 from hermes_exec_agent.frontends.chat.search_options import USAGE, parse_search
-from hermes_exec_agent.frontends.chat.status import describe_context, describe_status
+from hermes_exec_agent.frontends.chat.status import describe_context, describe_cost, describe_status
 from hermes_exec_agent.memory.mixed_search import search_as_configured
 from hermes_exec_agent.memory.persons import check_participant
 from hermes_exec_agent.models.dialects import EFFORTS, Reasoning
@@ -227,12 +227,11 @@ class SlashCommands:
 
     async def _usage(self, _: str) -> None:
         usage = (await self._talk.conversation()).usage
-        cost = "unknown" if usage.cost is None else f"${usage.cost:.4f}"
         thought = f", of which {usage.reasoning:,} for thinking" if usage.reasoning else ""
         about = ", estimated" if usage.estimated else ""
         self._show(
             f"read {usage.prompt:,} tokens, of which {usage.cached:,} from a cache; wrote "
-            f"{usage.completion:,}{thought}{about}; cost {cost}"
+            f"{usage.completion:,}{thought}{about}; cost {describe_cost(usage)}"
         )
 
     async def _status(self, _: str) -> None:
@@ -269,7 +268,7 @@ class SlashCommands:
         answers = [each.content for each in messages if each.role == "assistant" and not each.tool_calls]
         latest = _parse_count("/copy", number)
         if latest > len(answers):
-            raise UsageError(f"/copy {latest}: this conversation has {len(answers)} answers in its context")
+            raise UsageError(f"/copy {latest}: the context has {len(answers)} answer{'s' * (len(answers) != 1)}")
         text = answers[-latest]
         taker = copy_text(text)
         self._show(f"copied {len(text):,} characters to the clipboard, by {taker}")
@@ -308,6 +307,7 @@ class SlashCommands:
 
     async def _retry(self, _: str) -> None:
         conversation = await self._talk.conversation()
+        await conversation.check_budget()  # else the request would be taken back and not sent
         images = conversation.images
         (self._request,) = await conversation.rewind()
         self._talk.images = images
@@ -357,8 +357,7 @@ class SlashCommands:
         refuse_agent()
         files = await read_project_files((await self._talk.conversation()).terminal)
         for each in files:
-            each.trust()
-            self._show(f"trusted: {escape_text(describe(each))}")
+            self._show(f"trusted: {escape_text(describe(each.trust()))}")
         counts = "they are instructions from the next conversation on: /new"
         self._show(counts if files else "this folder and its repository have no files for agents")
 
@@ -448,7 +447,9 @@ def _parse_count(command: str, text: str) -> int:
     """Return a positive number; 1 if there is none."""
     count = parse_number(text or "1", 1)
     if count is None:
-        raise UsageError(f"{command} {to_line(text)}: it should be a number", remedy=f"{command}, or {command} 2")
+        raise UsageError(
+            f"{command} {to_line(text)}: it should be a number from 1", remedy=f"{command}, or {command} 2"
+        )
     return count
 
 

@@ -6,6 +6,7 @@ The terminal stays as `Keyboard.hold_input` sets it: keys are not echoed, and Ct
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -50,7 +51,6 @@ class TurnInput:
         """Read within the block, but for questions; begin with the keys that the last prompt left."""
         for key in get_typeahead(self._input):
             self._press(key)
-        _write(_PASTE_ON)
         self.resume()
         Keyboard.share(self)
         try:
@@ -58,15 +58,16 @@ class TurnInput:
         finally:
             Keyboard.share(None)
             self.suspend()
-            _write(_PASTE_OFF)
 
     def resume(self) -> None:
         """Start to read."""
+        _write(_PASTE_ON)
         asyncio.get_running_loop().add_reader(self._input.fileno(), self._read)
 
     def suspend(self) -> None:
-        """Stop to read."""
+        """Stop to read, and let the terminal send pasted text unmarked, as a question takes it."""
         asyncio.get_running_loop().remove_reader(self._input.fileno())
+        _write(_PASTE_OFF)
 
     def _read(self) -> None:
         for key in self._input.read_keys():
@@ -90,6 +91,8 @@ class TurnInput:
                 self._text = self._text.rstrip().rpartition(" ")[0]
             case Keys.ControlD:
                 self.leaves = self.leaves or not self._text
+            case Keys.ControlC:  # pressed while the prompt had the keyboard; the turn handles it once it waits
+                asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
             case Keys.BracketedPaste:
                 self._text += key.data.replace("\r\n", "\n").replace("\r", "\n")
             case str() as letter if len(letter) == 1:
