@@ -1251,7 +1251,7 @@ def gather(
 
     Raises:
         GatherFailed: at least one terminal raised; its ``outcomes`` have every result and every error.
-        UsageError: ``max_parallel`` is not a positive number; nothing ran.
+        UsageError: ``terminals``, ``command``, ``max_parallel`` or the name of an option is wrong; nothing ran.
         KeyboardInterrupt: the user pressed Ctrl-C; the commands have ended by then.
     """
     return portal().call(hermes_exec.gather(unwrap(terminals), command, max_parallel=max_parallel, **options))

@@ -175,6 +175,22 @@ def test_a_running_program_names_the_parameter(terminal: hermes_exec.sync.Termin
         check(lambda it: it.write(None), stream, "data: None")
 
 
+def test_gather_names_the_parameter_and_runs_nothing(terminal: hermes_exec.sync.Terminal, tmp_path: Path) -> None:
+    wrong: Any = hermes_exec.sync.gather
+    ran = tmp_path / "ran"
+    for terminals, command, options, said in [
+        (3, f"touch {ran}", {}, "terminals: an int"),
+        (terminal, f"touch {ran}", {}, "terminals: a Terminal"),
+        ([terminal, 3], f"touch {ran}", {}, "terminals: an int"),
+        ([terminal], None, {}, "command: None"),
+        ([terminal], f"touch {ran}", {"tiemout": 3}, "there is no parameter 'tiemout'"),
+    ]:
+        with pytest.raises(UsageError) as caught:
+            wrong(terminals, command, **options)
+        assert said in str(caught.value)
+    assert not ran.exists()
+
+
 def test_constructors_name_the_parameter() -> None:
     wrong: Any = {"memory": 3}
     with pytest.raises(UsageError, match=r"there is no parameter 'memory'. Try: memory_mib"):

@@ -44,6 +44,8 @@ class BaseTool(Generic[A]):
     arguments_type: type[ToolArguments]
     tool_set: str = ""
     """The set that a tool of another distribution belongs to; named like the distribution if empty."""
+    in_agent: bool = False
+    """Whether it acts in the agent's process and not on the target, so that its failures say ``agent``, too."""
     position: int = 1000
     """Where a model reads it among the tools: smaller numbers first, equal ones by name."""
     callable_from_scripts: bool = True
@@ -67,17 +69,18 @@ class BaseTool(Generic[A]):
             return failure_envelope(
                 "agent", Failure("arguments", describe_errors(self.name, self.arguments_type, error))
             )
+        place = "agent" if self.in_agent else context.place
         try:
             if self.needs_approval(args):
                 summary, command = self.summary(args), self.find_command(args)
                 stays = not context.provenance.strangers or await self.stays_inside(args, context)
                 if no := await check_approval(self.name, summary, context, command=command, stays=stays):
-                    return failure_envelope(context.place, no)
+                    return failure_envelope(place, no)
             return await self.run(args, context)
         except ReadDenied as error:
-            return failure_envelope(context.place, Failure("denied", error.what))
+            return failure_envelope(place, Failure("denied", error.what))
         except HermesError as error:
-            return failure_envelope(context.place, to_failure(error))
+            return failure_envelope(place, to_failure(error))
 
     async def run(self, args: A, context: Context) -> Envelope:
         """Run the call. A `HermesError` becomes the envelope's failure."""
