@@ -54,6 +54,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("hermes_on", "Targets of the fixture `terminal`, unless --hermes-on names some.", type="args")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse options that exclude each other, and a folder for recordings that cannot be created."""
+    record = config.getoption("--hermes-record")
+    if not record:
+        return
+    if config.getoption("--hermes-replay"):
+        raise pytest.UsageError("--hermes-record and --hermes-replay exclude each other")
+    try:
+        Path(record).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise pytest.UsageError(f"--hermes-record {record}: {error.strerror}") from None
+
+
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Name the targets, if there are others than this machine."""
     targets = list_targets(config)
@@ -89,13 +102,13 @@ def terminal(request: pytest.FixtureRequest, hermes_target: str) -> Generator[Te
     from hermes_exec.errors import HermesError
 
     record, replay = request.config.getoption("--hermes-record"), request.config.getoption("--hermes-replay")
-    if record and replay:
-        raise pytest.UsageError("--hermes-record and --hermes-replay exclude each other")
+    several = len(list_targets(request.config)) > 1
+    file = _file_of(request.node, record or replay or "", hermes_target, several=several)
     try:
         if replay:
             from hermes_exec.recording import RecordedTerminal, Recording
 
-            yield RecordedTerminal(Recording.load(_file_of(request.node, replay)))
+            yield RecordedTerminal(Recording.load(file))
             return
         opened = hermes_exec.sync.open(hermes_target)
     except HermesError as error:
@@ -107,14 +120,17 @@ def terminal(request: pytest.FixtureRequest, hermes_target: str) -> Generator[Te
             return
         from hermes_exec.recording import record as record_calls
 
-        Path(record).mkdir(parents=True, exist_ok=True)
-        with record_calls(opened, _file_of(request.node, record)) as recorded:
+        with record_calls(opened, file) as recorded:
             yield recorded
 
 
-def _file_of(node: pytest.Item | pytest.Collector, folder: str) -> Path:
-    """Return the file of the recording of a test, or of tests that share a terminal."""
-    name = re.sub(r"[^\w.=-]+", "-", node.nodeid or "session").strip("-")
+def _file_of(node: pytest.Item | pytest.Collector, folder: str, target: str, *, several: bool) -> Path:
+    """Return the file of the recording of a test, or of tests that share a terminal.
+
+    It names the target only in a session with several targets, so that it is replayed without the target's name.
+    """
+    name = (node.nodeid or "session").replace(f"[{target}]", "", 1).replace(f"[{target}-", "[", 1)
+    name = re.sub(r"[^\w.=-]+", "-", f"{name}-{target}" if several else name).strip("-")
     if len(name) > _LONGEST_NAME:
         name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
     return Path(folder) / f"{name}.json"

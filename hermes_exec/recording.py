@@ -27,6 +27,7 @@ from hermes_exec import errors
 from hermes_exec._async import awaitable_context_manager
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.result import Result, ShellState, Truncation
+from hermes_exec.terminal.encoding import describe_kind
 from hermes_exec.terminal.requests import raise_if_failed
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Recording:
         Raises:
             UsageError: there is no such file, or it is not a recording.
         """
+        _validate_file(path)
         try:
             document: Any = json.loads(Path(path).read_bytes())
             if document["format"] != _FORMAT:
@@ -118,6 +120,22 @@ class Recording:
             raise NotRecorded(f"{_describe(request)} {times} in {self.path}", remedy="record it again with the target")
         self._taken[key] += 1
         return found[taken]
+
+
+def _validate_file(path: Any) -> None:
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"path: {describe_kind(path)} is not the path of a file", remedy="str(…)")
+
+
+def _begin(terminal: Any, path: Any) -> Recording:
+    """Return an empty recording; raise UsageError before anything runs if it could not be written at the end."""
+    _validate_file(path)
+    if not (hasattr(terminal, "target") and hasattr(terminal, "kind")):
+        raise UsageError(f"terminal: {describe_kind(terminal)} is not a terminal", remedy="hermes_exec.open(…)")
+    file = Path(path)
+    if not file.parent.is_dir() or file.is_dir():
+        raise UsageError(f"path: {file} is not a file in an existing folder", remedy="create the folder first")
+    return Recording(terminal.target, terminal.kind, path=os.fspath(path))
 
 
 def _describe(request: Mapping[str, Any]) -> str:
@@ -329,7 +347,7 @@ class RecordedTerminal(RecordedSession):
 @contextmanager
 def record(terminal: hermes_exec.sync.Terminal, path: str | os.PathLike[str]) -> Generator[RecordedTerminal]:
     """Record the calls of a terminal in a file, which is written at the end of the block."""
-    recording = Recording(terminal.target, terminal.kind, path=os.fspath(path))
+    recording = _begin(terminal, path)
     try:
         yield RecordedTerminal(recording, terminal)
     finally:
@@ -416,7 +434,7 @@ class AsyncRecordedTerminal(AsyncRecordedSession):
 @asynccontextmanager
 async def record_async(terminal: Terminal, path: str | os.PathLike[str]) -> AsyncGenerator[AsyncRecordedTerminal]:
     """Record the calls of a terminal of asyncio; see ``record``."""
-    recording = Recording(terminal.target, terminal.kind, path=os.fspath(path))
+    recording = _begin(terminal, path)
     try:
         yield AsyncRecordedTerminal(recording, terminal)
     finally:

@@ -823,7 +823,7 @@ class Job(BlockingProxy):
         """Close its standard input. Safe to call twice."""
         self._portal.call(self._core.close_stdin())
 
-    def wait(self, timeout: float | None = None, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
+    def wait(self, timeout: float | str | None = None, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
         """Wait for its end; the result has up to ``max_output`` bytes of each stream, head and tail.
 
         Raises:
@@ -831,7 +831,7 @@ class Job(BlockingProxy):
         """
         return self._portal.call(self._core.wait(timeout, max_output=max_output))
 
-    def kill(self, grace_s: float = 2.0, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
+    def kill(self, grace_s: float | str = 2.0, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
         """End the job and all its processes: TERM, and KILL after ``grace_s``. An ended job is left unchanged.
 
         Raises:
@@ -1251,7 +1251,7 @@ def gather(
 
     Raises:
         GatherFailed: at least one terminal raised; its ``outcomes`` have every result and every error.
-        UsageError: ``max_parallel`` is not a positive number; nothing ran.
+        UsageError: ``terminals``, ``command``, ``max_parallel`` or the name of an option is wrong; nothing ran.
         KeyboardInterrupt: the user pressed Ctrl-C; the commands have ended by then.
     """
     return portal().call(hermes_exec.gather(unwrap(terminals), command, max_parallel=max_parallel, **options))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from hermes_exec._arguments import check_calls
+from hermes_exec.errors import UsageError
+from hermes_exec.terminal.encoding import describe_kind
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterable
+    from collections.abc import AsyncIterator, Coroutine
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
@@ -52,9 +54,16 @@ class BlockingProxy:
             raise StopIteration from None
 
 
-def unwrap(proxies: Iterable[BlockingProxy]) -> list[Any]:
-    """Return the asynchronous objects of blocking ones."""
-    return [proxy._core for proxy in proxies]  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  of this module
+def unwrap(proxies: Any) -> Any:
+    """Return the asynchronous objects of blocking ones; what is no list of these is left to the call to refuse."""
+    if not isinstance(proxies, Iterable):
+        return proxies
+    listed = list(cast("Iterable[BlockingProxy]", proxies))
+    for each in listed:
+        if not isinstance(each, BlockingProxy):
+            what = f"terminals: {describe_kind(each)} is not a terminal of hermes_exec.sync"
+            raise UsageError(what, remedy="hermes_exec.sync.open(…)")
+    return [proxy._core for proxy in listed]  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  of this module
 
 
 class BlockingIterator(BlockingProxy, Generic[T]):

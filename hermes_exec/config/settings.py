@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from hermes_exec.config.check import profile_from_table
 from hermes_exec.config.paths import to_printable
@@ -107,10 +107,16 @@ class CommandSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer
     """Commands that are denied, also where the tool is allowed."""
 
 
+def _check_search_engine(value: str) -> str:
+    if value != "ddgs" and not re.fullmatch(r"https?://[^\s@?#]+", value):
+        raise ValueError("should be ddgs, or the address of a SearXNG such as https://searx.example.org")
+    return value
+
+
 class WebSettings(BaseModel, frozen=True, extra="forbid", strict=True, defer_build=True):
     """Settings of the tools of the set ``web``."""
 
-    search: Annotated[str, Field(pattern=r"^(ddgs|https?://[^\s@?#]+)$")] = "ddgs"
+    search: Annotated[str, AfterValidator(_check_search_engine)] = "ddgs"
     """`ddgs`, which asks public search engines, or the address of a SearXNG that answers in JSON."""
     ports: Ports = (80, 443)
     """Ports that `web_extract` may connect to."""

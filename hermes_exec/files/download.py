@@ -213,7 +213,7 @@ async def download(
     requests: FileRequests, remote: Path, local: Path, options: TransferSettings, plan: bytes | None = None
 ) -> TransferReport:
     """Fetch the file or tree ``remote`` to ``local``; with a ``plan``, only the paths of a folder that it lists."""
-    source, destination = encode_path(remote), encode_path(local)
+    source, destination = encode_path(remote, "remote"), encode_path(local, "local")
     mover = requests.bulk_transfer if plan is None else None
     arguments: dict[str, Any] = {
         "verify": options.verify or mover is not None,

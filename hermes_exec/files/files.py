@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec._arguments import check_calls
-from hermes_exec.errors import ProtocolError, TransferError, UsageError
+from hermes_exec.errors import ProtocolError, TransferError
 from hermes_exec.files import errors
 from hermes_exec.files.bulk_transfer import fetch_all, send_all, transfer_mode
 from hermes_exec.files.info import FileInfo, FileList, Kind, ResolvedPath
@@ -15,6 +15,7 @@ from hermes_exec.files.requests import FileRequests, Path, encode_path, require_
 from hermes_exec.files.transfer import LOCAL_CHUNK, Links, TransferSettings, encode_patterns
 from hermes_exec.guest.files import staging
 from hermes_exec.guest.files.operations import LISTED
+from hermes_exec.terminal.encoding import validate_count, validate_flag, validate_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,6 +59,17 @@ def parse_listing(folder: bytes, data: bytes) -> list[FileInfo]:
     return found
 
 
+def _validate_flags(**flags: Any) -> None:
+    for name, flag in flags.items():
+        validate_flag(flag, name)
+
+
+def _validate_range(offset: Any, length: Any) -> None:
+    validate_count(offset, "offset")
+    if length is not None:
+        validate_count(length, "length")
+
+
 @check_calls
 class Files:
     """The files of one target. A relative path is seen from ``default_cwd``, else from the terminal's folder.
@@ -78,8 +90,7 @@ class Files:
 
     async def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
         """The content of a file, or ``length`` bytes of it from ``offset`` on; fewer when it ends before."""
-        if offset < 0 or (length is not None and length < 0):
-            raise UsageError(f"offset {offset}, length {length}", remedy="numbers from 0 on")
+        _validate_range(offset, length)
         mover = self._requests.bulk_transfer if offset == 0 and length is None else None
         if mover is not None and (whole := await self._read_beside(mover, path)) is not None:
             return whole
@@ -102,8 +113,7 @@ class Files:
 
     async def read_resolved(self, path: Path, offset: int = 0, length: int | None = None) -> tuple[ResolvedPath, bytes]:
         """Read as ``read`` does, and say which file that was: both are of the same open file."""
-        if offset < 0 or (length is not None and length < 0):
-            raise UsageError(f"offset {offset}, length {length}", remedy="numbers from 0 on")
+        _validate_range(offset, length)
         async with self._requests.stream(
             "read", path, offset=offset, length=length, beside=False, trace=True
         ) as stream:
@@ -129,6 +139,9 @@ class Files:
         added. ``parents`` makes missing folders, ``durable`` returns only when the disk has it.
         """
         validate_content(data)
+        _validate_flags(append=append, parents=parents, durable=durable)
+        if mode is not None:
+            validate_mode(mode)
         options = {"mode": mode, "append": append, "parents": parents, "durable": durable, "size": len(data)}
         mover = self._requests.bulk_transfer if len(data) >= staging.WORTH and not append else None
         if mover is not None and await self._write_beside(mover, path, data, options):
@@ -151,6 +164,7 @@ class Files:
 
     async def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
         """Return the attributes of the file that a path leads to; with ``follow=False`` a link itself."""
+        _validate_flags(follow=follow)
         answer = await self._requests.request("stat", "cannot look at", path, follow=follow)
         return parse_file_info(os.fsdecode(path), require_field(answer, "info", list))
 
@@ -175,7 +189,8 @@ class Files:
         As in a shell, a name that begins with a dot matches only a pattern that does, and ``**`` goes
         through no link. More than ``limit`` matches are an error, so that none is left out silently.
         """
-        async with self._requests.stream("glob", ".", pattern=encode_path(pattern), limit=limit) as stream:
+        arguments = {"pattern": encode_path(pattern, "pattern"), "limit": validate_count(limit, "limit")}
+        async with self._requests.stream("glob", ".", **arguments) as stream:
             data = await stream.read_all()
             answer = await stream.call.result()
             errors.raise_for_answer(answer, "cannot look for", os.fsdecode(pattern))
@@ -186,6 +201,9 @@ class Files:
 
     async def mkdir(self, path: Path, *, parents: bool = False, mode: int | None = None) -> None:
         """Make a folder; with ``parents`` those above it too, and one that is there already will do."""
+        _validate_flags(parents=parents)
+        if mode is not None:
+            validate_mode(mode)
         await self._requests.request("mkdir", "cannot make", path, parents=parents, mode=mode)
 
     async def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False) -> None:
@@ -193,6 +211,7 @@ class Files:
 
         The root of the file system is refused. Where a whole folder cannot be removed, a part may be.
         """
+        _validate_flags(recursive=recursive, missing_ok=missing_ok)
         try:
             await self._requests.request("remove", "cannot remove", path, recursive=recursive)
         except FileNotFoundError:
@@ -205,15 +224,17 @@ class Files:
         Within a file system that happens at once. Into another one the whole is copied first, takes its
         new name at once, and is then removed here.
         """
-        await self._requests.request("move", "cannot move", path, to=encode_path(to))
+        await self._requests.request("move", "cannot move", path, to=encode_path(to, "to"))
 
     async def chmod(self, path: Path, mode: int) -> None:
         """Set the permissions of what a path leads to."""
-        await self._requests.request("chmod", "cannot change the mode of", path, mode=mode)
+        await self._requests.request("chmod", "cannot change the mode of", path, mode=validate_mode(mode))
 
     async def symlink(self, target: Path, path: Path, *, replace: bool = False) -> None:
         """Make a link at ``path`` to ``target``; ``replace`` replaces what is there."""
-        await self._requests.request("symlink", "cannot link", path, target=encode_path(target), replace=replace)
+        _validate_flags(replace=replace)
+        leads = encode_path(target, "target")
+        await self._requests.request("symlink", "cannot link", path, target=leads, replace=replace)
 
     async def readlink(self, path: Path) -> str:
         """Where a link leads."""

@@ -25,14 +25,14 @@ _WORTH_A_STEP = 1 << 20
 """Bytes to hand to another thread at once; far below the window, so that the guest never waits for it."""
 
 
-def encode_path(path: Path) -> bytes:
-    """Return the bytes of a path; raise UsageError for one that no system accepts."""
+def encode_path(path: Path, name: str = "path") -> bytes:
+    """Return the bytes of the parameter ``name``; raise UsageError for a path that no system accepts."""
     try:
         data = os.fsencode(path)
     except TypeError:
-        raise UsageError(f"path: a value of the type {type(path).__name__} is not a path", remedy="str(…)") from None
+        raise UsageError(f"{name}: a value of the type {type(path).__name__} is not a path", remedy="str(…)") from None
     if not data or b"\0" in data:
-        raise UsageError(f"{data!r} is not a path")
+        raise UsageError(f"{name}: {os.fsdecode(data)!r} is not a path")
     return data
 
 

@@ -20,6 +20,7 @@ from hermes_exec.guest.files import tree_scan, tree_stream
 from hermes_exec.guest.files.safe_paths import FOLDER
 from hermes_exec.guest.files.tree_scan import BLOCK, RECORD
 from hermes_exec.guest.files.tree_stream import COPY, TOUCH
+from hermes_exec.terminal.encoding import validate_choice, validate_flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -212,10 +213,11 @@ def split_portions(paths: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 async def sync(requests: FileRequests, local: Path, remote: Path, wish: SyncRequest) -> SyncReport:
     """Make one tree like the other."""
-    if wish.direction not in {"up", "down"}:
-        raise UsageError(f"direction {wish.direction!r}", remedy="up or down")
+    validate_choice(wish.direction, "direction", ("up", "down"))
+    validate_flag(wish.delete, "delete")
+    validate_flag(wish.dry_run, "dry_run")
     async with open_file_thread() as hand:
-        return await Sync(requests, hand, encode_path(local), encode_path(remote), wish).run()
+        return await Sync(requests, hand, encode_path(local, "local"), encode_path(remote, "remote"), wish).run()
 
 
 @dataclass(frozen=True, slots=True)

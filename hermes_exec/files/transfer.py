@@ -12,6 +12,7 @@ from hermes_exec.files.errors import path_error
 from hermes_exec.files.info import Progress, Skipped, TransferReport
 from hermes_exec.guest.files.ignore_patterns import Ignore
 from hermes_exec.guest.files.tree_stream import SPECIAL
+from hermes_exec.terminal.encoding import describe_kind, encode, validate_callback, validate_choice, validate_flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,8 +36,10 @@ class TransferSettings:
 
     def __post_init__(self) -> None:
         """Check values that a type checker may not have seen."""
-        if self.links not in get_args(Links):
-            raise UsageError(f"links={self.links!r}", remedy=", ".join(get_args(Links)))
+        validate_callback(self.progress, "progress")
+        validate_flag(self.verify, "verify")
+        validate_flag(self.parents, "parents")
+        validate_choice(self.links, "links", get_args(Links))
 
     def parse_ignore(self) -> Ignore:
         """Return the ignore patterns, parsed."""
@@ -45,7 +48,11 @@ class TransferSettings:
 
 def encode_patterns(ignore: Iterable[str | bytes]) -> tuple[bytes, ...]:
     """Return ignore patterns as bytes; a single string is one pattern, not one for each letter."""
-    return tuple(map(os.fsencode, [ignore] if isinstance(ignore, str | bytes) else ignore))
+    try:
+        patterns = [ignore] if isinstance(ignore, str | bytes) else list(ignore)
+    except TypeError:
+        raise UsageError(f"ignore: {describe_kind(ignore)} is not a list of patterns", remedy='["*.pyc"]') from None
+    return tuple(encode(pattern, "ignore") for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True)

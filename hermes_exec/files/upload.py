@@ -97,7 +97,7 @@ class UploadSource:
 
 async def upload(requests: FileRequests, local: Path, remote: Path, options: TransferSettings) -> TransferReport:
     """Send the file or tree ``local`` to ``remote``."""
-    path, destination = encode_path(local), encode_path(remote)
+    path, destination = encode_path(local, "local"), encode_path(remote, "remote")
     async with open_file_thread() as hand:
         try:
             source = await hand.acquire(UploadSource.close, UploadSource, path)

@@ -71,6 +71,11 @@ def encode_argv(command: Any) -> list[bytes]:
     return [encode(argument) for argument in cast("Sequence[Argument]", command)]
 
 
+def encode_command(command: Any) -> dict[str, Any]:
+    """Return the field of a request with shell text, or with a program and its arguments."""
+    return {"command": encode(command)} if isinstance(command, str | bytes) else {"argv": encode_argv(command)}
+
+
 def encode_env(env: Any) -> dict[bytes, bytes]:
     """Encode environment variables; a name that no shell can export is refused."""
     if not isinstance(env, Mapping):
@@ -85,19 +90,24 @@ def encode_env(env: Any) -> dict[bytes, bytes]:
 
 def encode_input(stdin: Any) -> bytes | None:
     """Encode a command's standard input; None stays None."""
-    if stdin is None or isinstance(stdin, bytes):
-        return stdin
-    if not isinstance(stdin, str):
+    return None if stdin is None else encode_data(stdin, "stdin")
+
+
+def encode_data(data: Any, name: str = "data") -> bytes:
+    """Return bytes unchanged, and text in UTF-8; ``name`` is the parameter."""
+    if isinstance(data, bytes):
+        return data
+    if not isinstance(data, str):
         try:
-            return memoryview(stdin).tobytes()
+            return memoryview(data).tobytes()
         except TypeError as error:
             raise UsageError(
-                f"stdin: {describe_kind(stdin)} is neither bytes nor text", remedy="bytes or text"
+                f"{name}: {describe_kind(data)} is neither bytes nor text", remedy="bytes or text"
             ) from error
     try:
-        return stdin.encode("utf-8", "surrogateescape")
+        return data.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise UsageError(f"stdin: text that has no bytes: {error}", remedy="give bytes") from error
+        raise UsageError(f"{name}: text that has no bytes: {error}", remedy="give bytes") from error
 
 
 def validate_seconds(seconds: Any, name: str, most: float, *, zero: bool = False) -> float:
@@ -125,6 +135,26 @@ def validate_count(count: Any, name: str) -> int:
     if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
         return count
     raise UsageError(f"{name}={count!r:.40} is not a count", remedy="a whole number, 0 or more")
+
+
+def validate_offset(offset: Any, name: str) -> int:
+    """Return the value of the parameter ``name``, which must be an integer; one below 0 counts from the end."""
+    if isinstance(offset, int) and not isinstance(offset, bool):
+        return offset
+    raise UsageError(f"{name}={offset!r:.40} is not an offset", remedy="a whole number")
+
+
+def validate_mode(mode: Any, name: str = "mode") -> int:
+    """Return the value of the parameter ``name``, which must be the permissions of a file."""
+    if isinstance(mode, int) and not isinstance(mode, bool) and 0 <= mode <= 0o7777:
+        return mode
+    raise UsageError(f"{name}={mode!r:.40} is not a file's mode", remedy="0o644, or another number up to 0o7777")
+
+
+def validate_callback(function: Any, name: str) -> None:
+    """Raise UsageError unless the value of the parameter ``name`` is a function or None."""
+    if function is not None and not callable(function):
+        raise UsageError(f"{name}: {describe_kind(function)} cannot be called", remedy="a function, or None")
 
 
 def validate_flag(flag: Any, name: str) -> bool:

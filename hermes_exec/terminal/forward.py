@@ -22,6 +22,7 @@ from hermes_exec._async import cancel_and_wait
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.guest.core import wire
 from hermes_exec.guest.forward.service import bind_path, inode_of, remove_path
+from hermes_exec.terminal.encoding import validate_callback, validate_flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -74,6 +75,16 @@ class Endpoint:
         return {"host": self.host, "port": self.port, "path": os.fsencode(self.path)}
 
 
+def _parse_end(end: Any, name: str) -> Endpoint:
+    """Return the address that the parameter ``name`` has."""
+    if isinstance(end, Endpoint):
+        return end
+    try:
+        return Endpoint.parse(end)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error.what}", remedy=error.remedy) from None
+
+
 @check_calls
 class Forward:
     """Forwards connections from ``listen`` on one side to ``to`` on the other. Use it with ``async with``.
@@ -94,9 +105,10 @@ class Forward:
 
         ``on_failure`` is called with a message for each connection that failed; by default it is logged.
         """
-        self.listen: Endpoint = listen if isinstance(listen, Endpoint) else Endpoint.parse(listen)
-        self.to: Endpoint = to if isinstance(to, Endpoint) else Endpoint.parse(to)
-        self.reverse: bool = reverse
+        self.listen: Endpoint = _parse_end(listen, "listen")
+        self.to: Endpoint = _parse_end(to, "to")
+        self.reverse: bool = validate_flag(reverse, "reverse")
+        validate_callback(on_failure, "on_failure")
         self.address: Endpoint = self.listen
         """The address that it listens on; after ``start`` with the port that was chosen for port 0."""
         self._link = link

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -13,11 +14,14 @@ from hermes_exec.errors import PlaceError, ProtocolError, UsageError
 from hermes_exec.terminal import guest_records, job_log, requests
 from hermes_exec.terminal.encoding import (
     encode,
-    encode_argv,
+    encode_command,
+    encode_data,
     encode_env,
+    validate_choice,
     validate_count,
     validate_flag,
     validate_name,
+    validate_offset,
     validate_seconds,
 )
 from hermes_exec.terminal.job_status import JobList, JobState, JobStatus, raise_for_answer
@@ -109,7 +113,9 @@ class Job:
         or to a hundredth of a long time.
         """
         self._link.load_part(_PART)
-        fields: dict[str, Any] = {"job": self.id, "offset": offset, "follow": follow}
+        validate_choice(stream, "stream", tuple(job_log.STREAMS))
+        validate_offset(offset, "offset")
+        fields: dict[str, Any] = {"job": self.id, "offset": offset, "follow": validate_flag(follow, "follow")}
         if since is not None:
             if offset:
                 raise UsageError("since and offset exclude each other", remedy="leave one of them out")
@@ -124,7 +130,7 @@ class Job:
         Raises:
             Closed: its input was closed, or it was started without ``stdin``, or it has ended.
         """
-        await self._input(data.encode() if isinstance(data, str) else data, last=False)
+        await self._input(encode_data(data), last=False)
 
     async def close_stdin(self) -> None:
         """Close its standard input. Safe to call twice."""
@@ -139,23 +145,26 @@ class Job:
         if not (last and answer.get("error") == "closed"):
             raise_for_answer(answer, f"job {self.id}")
 
-    async def wait(self, timeout: float | None = None, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
+    async def wait(self, timeout: float | str | None = None, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
         """Wait for its end; the result has up to ``max_output`` bytes of each stream, head and tail.
 
         Raises:
             TimeoutError: it still runs after ``timeout`` seconds, and keeps running.
         """
-        async with asyncio.timeout(timeout):
+        validate_count(max_output, "max_output")
+        limit = None if timeout is None else validate_seconds(timeout, "timeout", math.inf, zero=True)
+        async with asyncio.timeout(limit):
             status = await self._status("job_wait")
         return await job_log.read_result(self._link, status, max_output)
 
-    async def kill(self, grace_s: float = 2.0, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
+    async def kill(self, grace_s: float | str = 2.0, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
         """End the job and all its processes: TERM, and KILL after ``grace_s``. An ended job is left unchanged.
 
         Raises:
             PlaceError: some of its processes could not be ended and still run.
         """
-        status = await self._status("job_kill", grace=float(grace_s))
+        validate_count(max_output, "max_output")
+        status = await self._status("job_kill", grace=validate_seconds(grace_s, "grace_s", _LONGEST_CAP_S, zero=True))
         if status.state is not JobState.ENDED:
             raise PlaceError(f"job {self.id}: {status.note}", state="it still runs")
         return await job_log.read_result(self._link, status, max_output)
@@ -216,7 +225,7 @@ async def start_job(
     """
     limits = options.get("limits")
     fields = {
-        **_encode_command(command),
+        **encode_command(command),
         **_encode_options(options),
         "job": options.get("id") or guest_records.new_id(),
     }
@@ -230,7 +239,8 @@ async def start_job(
         answer = await link.call("start", fields).result()
         if "error" in answer:
             await list_jobs(link)
-            raise_for_answer(answer, format_command(command)[:80])
+            is_folder = answer["error"] == "cwd"
+            raise_for_answer(answer, f"cwd: {options.get('cwd')}" if is_folder else format_command(command)[:80])
         if guest_records.read_record(guest.id) is None:  # another process has pruned the last job meanwhile
             await asyncio.to_thread(guest_records.write_record, guest)
         return Job(link, fields["job"])
@@ -244,12 +254,6 @@ async def start_job(
 async def _kill_and_prune(job: Job) -> None:
     await job.kill(0.1, max_output=0)
     await job.prune()
-
-
-def _encode_command(command: Argument | Sequence[Argument]) -> dict[str, Any]:
-    if isinstance(command, str | bytes):
-        return {"command": encode(command)}
-    return {"argv": encode_argv(command)}
 
 
 def _encode_options(options: JobOptions) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from hermes_exec.terminal import guest_records, requests
 from hermes_exec.terminal.encoding import (
     encode,
     encode_argv,
+    encode_data,
     encode_env,
     validate_count,
     validate_name,
@@ -113,7 +114,7 @@ class Pty:
 
         Input after the end of the program is dropped.
         """
-        await self._call.write(data.encode() if isinstance(data, str) else data)
+        await self._call.write(encode_data(data))
 
     async def close_stdin(self) -> None:
         """End the input: Ctrl-D is sent whenever all input was read, until the program ends."""
@@ -130,10 +131,10 @@ class Pty:
         Raises:
             PlaceError: there is no foreground process, or it belongs to another user; no signal was sent.
         """
-        short = name.name if isinstance(name, signals.Signals) else name.upper()
+        short = name.name if isinstance(name, signals.Signals) else validate_name(name, "name").upper()
         short = short.removeprefix("SIG")
         if not hasattr(signals.Signals, "SIG" + short):
-            raise UsageError(f"no signal {name!r}", remedy="a name such as INT, TERM or HUP")
+            raise UsageError(f"name: there is no signal {name!r}", remedy="a name such as INT, TERM or HUP")
         await self._control("signal", signal=short)
 
     async def _control(self, operation: str, **fields: object) -> dict[str, Any]:
@@ -243,7 +244,7 @@ async def start_pty(  # noqa: PLR0913  the options of a program on a terminal ar
         UsageError: no such folder, or an invalid size; nothing ran.
         PlaceError: a PTY of that name exists, or the target cannot create one; nothing ran.
     """
-    validate_size(validate_count(rows, "rows"), validate_count(cols, "cols"))
+    validate_size(rows, cols)
     validate_name(name, "name")
     link.load_part("pty")
     name = name or (guest_records.new_id() if keep_s else f"pty-{os.urandom(4).hex()}")
@@ -266,6 +267,8 @@ async def start_pty(  # noqa: PLR0913  the options of a program on a terminal ar
     if answer.get("error", "program") != "program":
         await pty.detach()  # it may be attached to another one of that name
         await guest_records.forget_guest(link)
+        if answer["error"] == "cwd":
+            answer["message"] = f"{os.fspath(cwd or '.')}: {answer.get('message')}"
         raise requests.parse_error(answer, command)
     return pty
 
@@ -300,5 +303,5 @@ async def close_pty(link: Link, name: str) -> None:
 
 def validate_size(rows: int, cols: int) -> None:
     """Raise UsageError for an invalid terminal size."""
-    if not (0 < rows <= _LARGEST and 0 < cols <= _LARGEST):
+    if not (0 < validate_count(rows, "rows") <= _LARGEST and 0 < validate_count(cols, "cols") <= _LARGEST):
         raise UsageError(f"a terminal of {rows} rows and {cols} columns", remedy="1 to 65535 of each")

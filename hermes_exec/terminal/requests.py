@@ -31,10 +31,12 @@ from hermes_exec.terminal.encoding import (
     Argument,
     describe_kind,
     encode,
+    encode_command,
     encode_env,
     encode_input,
     validate_count,
     validate_flag,
+    validate_name,
     validate_seconds,
 )
 from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT, OutputCollector
@@ -400,10 +402,19 @@ def _start(
 
 @contextlib.contextmanager
 def record_launch(
-    context: TerminalContext, id: str, kind: str, text: str, cwd: str | os.PathLike[str] | None, session: str = ""
+    context: TerminalContext,
+    id: str,
+    kind: str,
+    command: Argument | Sequence[Argument],
+    cwd: str | os.PathLike[str] | None,
+    name: str,
 ) -> Generator[CommandRecord]:
     """Report the start of a job or a PTY, and its failure if the block raises; its holder reports its end."""
-    record = _start(context, id, kind, text, cwd, session)
+    encode_command(command)
+    validate_name(name, "name")
+    if cwd is not None:
+        encode(cwd, "cwd")
+    record = _start(context, id, kind, format_command(command), cwd, name)
     try:
         yield record
     except BaseException as error:

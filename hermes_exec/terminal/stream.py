@@ -11,7 +11,7 @@ from hermes_exec.errors import Closed, UsageError
 from hermes_exec.guest.core.wire import STDOUT, WINDOW
 from hermes_exec.result import Event, Result
 from hermes_exec.terminal import requests
-from hermes_exec.terminal.encoding import encode_input
+from hermes_exec.terminal.encoding import encode_data, encode_input
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,7 +137,7 @@ class Stream:
         call = self._require_call()
         if not self._options.interactive:
             raise UsageError("the stream was not opened for input", remedy="stream(…, interactive=True)")
-        await call.write(data.encode() if isinstance(data, str) else data)
+        await call.write(encode_data(data))
 
     async def close_stdin(self) -> None:
         """Close standard input."""

@@ -350,9 +350,7 @@ class Terminal:
 
         cap = self._context.job_lease_s if cap_s is None else validate_seconds(cap_s, "cap_s", math.inf)
         link = self._context.require_guest("keep jobs")
-        with requests.record_launch(
-            self._context, new_id(), "job", requests.format_command(command), cwd, name
-        ) as told:
+        with requests.record_launch(self._context, new_id(), "job", command, cwd, name) as told:
             job = await start_job(
                 link,
                 self._context.target,
@@ -428,7 +426,7 @@ class Terminal:
         link = self._context.require_guest("run interactive programs")
         if keep_s:
             await record_guest(link, self._context.target)
-        text = "the login shell" if command is None else requests.format_command(command)
+        text = "the login shell" if command is None else command
         if isinstance(command, str | bytes):
             command = ("sh", "-c", command)
         with requests.record_launch(self._context, f"pty-{new_id()}", "pty", text, cwd, name) as told:

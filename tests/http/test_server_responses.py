@@ -87,7 +87,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"background": True}, "background is not supported"),
     ({"store": False}, "store: false is not supported"),
     ({"text": {"format": {"type": "json_object"}}}, "text is not supported"),
-    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input.0.content.0.type"),
     ({"input": []}, "it should have 1 to"),
     ({"previous_response_id": "resp_nothing_1"}, "nothing"),
     ({"previous_response_id": "x"}, "there is no response"),

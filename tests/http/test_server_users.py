@@ -163,6 +163,7 @@ def test_another_user_is_turned_away_at_a_socket_that_was_opened_to_all(serve: S
         (["--socket", "open/s", "--port", "1"], 0o700, "--socket excludes --host and --port"),
         (["--socket", "open/" + "s" * 200], 0o700, "too long"),
         (["--socket", "open"], 0o700, "other users have access"),
+        (["--socket", "/proc/none/s"], 0o700, "/proc/none: No such file or directory. Try: "),
     ],
 )
 def test_a_socket_that_others_could_reach_is_refused(cli: Cli, words: list[str], mode: int, said: str) -> None:

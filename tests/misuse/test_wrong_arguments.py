@@ -59,6 +59,31 @@ CALLS: dict[str, tuple[Call, str]] = {
     "list-keyword": (lambda it: it.files.list(pth="/"), "there is no parameter 'pth'. Try: path"),
     "pty-rows": (lambda it: it.pty(rows="many"), "rows='many'"),
     "forward-nothing": (lambda it: it.forward(8080), "'to'"),
+    "forward-address": (lambda it: it.forward(0, None), "to: "),
+    "forward-reverse": (lambda it: it.forward(0, 22, reverse="no"), "reverse='no'"),
+    "start-command": (lambda it: it.start(None), "command: None"),
+    "start-argument": (lambda it: it.start(["echo", 3]), "command: an int"),
+    "start-cwd": (lambda it: it.start("true", cwd=3), "cwd: an int"),
+    "start-folder": (lambda it: it.start("true", cwd="/no/such/folder"), "cwd: /no/such/folder: "),
+    "pty-command": (lambda it: it.pty(3), "command: an int"),
+    "pty-name": (lambda it: it.pty("true", name=3), "name: an int"),
+    "chmod-negative": (lambda it: it.files.chmod("/tmp/never-changed", -1), "mode=-1"),
+    "chmod-text": (lambda it: it.files.chmod("/tmp/never-changed", "644"), "mode='644'"),
+    "write-mode": (lambda it: it.files.write("/tmp/never-written", b"", mode=-4), "mode=-4"),
+    "write-append": (lambda it: it.files.write("/tmp/never-written", b"", append="no"), "append='no'"),
+    "mkdir-parents": (lambda it: it.files.mkdir("/tmp/never-made", parents="no"), "parents='no'"),
+    "remove-recursive": (lambda it: it.files.remove("/tmp/never-there", recursive="no"), "recursive='no'"),
+    "stat-follow": (lambda it: it.files.stat("/", follow="no"), "follow='no'"),
+    "read-range": (lambda it: it.files.read("/etc/passwd", "x"), "offset='x'"),
+    "glob-limit": (lambda it: it.files.glob("*", limit="x"), "limit='x'"),
+    "move-to": (lambda it: it.files.move("/tmp/never-there", 3), "to: "),
+    "upload-local": (lambda it: it.upload(3, "/tmp/never"), "local: "),
+    "upload-links": (lambda it: it.upload("/etc/passwd", "/tmp/never", links="all"), "links='all'"),
+    "download-progress": (lambda it: it.download("/etc/passwd", "/tmp/never", progress=3), "progress: an int"),
+    "download-verify": (lambda it: it.download("/etc/passwd", "/tmp/never", verify="no"), "verify='no'"),
+    "sync-delete": (lambda it: it.sync("/tmp", "/tmp/never", delete="no"), "delete='no'"),
+    "sync-direction": (lambda it: it.sync("/tmp", "/tmp/never", direction="left"), "direction='left'"),
+    "sync-ignore": (lambda it: it.sync("/tmp", "/tmp/never", ignore=3), "ignore: an int"),
 }
 
 
@@ -91,12 +116,12 @@ def test_a_call_names_the_parameter(terminal: hermes_exec.sync.Terminal, call: C
     assert terminal.run("echo in").stdout == b"in\n"
 
 
-@pytest.mark.parametrize(("call", "said"), CALLS.values(), ids=CALLS)
-async def test_a_call_of_a_coroutine_names_it_too(call: Call, said: str) -> None:
-    async with hermes_exec.open("local", audit=False) as opened:
-        with pytest.raises(UsageError) as caught:
-            await call(opened)  # some raise at the call
-        assert said in str(caught.value)
+async def test_calls_of_coroutines_name_it_too() -> None:
+    async with hermes_exec.open("local") as opened:
+        for name, (call, said) in CALLS.items():
+            with pytest.raises(UsageError) as caught:
+                await call(opened)  # some raise at the call
+            assert said in str(caught.value), name
 
 
 @pytest.mark.parametrize("options", [{"env": {"A": [SECRET]}}, {"stdin": [SECRET]}, {"cwd": [SECRET]}])
@@ -121,6 +146,49 @@ def test_a_job_takes_a_time_as_text(terminal: hermes_exec.sync.Terminal) -> None
     assert terminal.start("sleep 100", cap_s="0.3s").wait().timed_out
     job = terminal.start("echo in", cap_s=math.inf)
     assert job.wait().ok
+
+
+def test_a_running_program_names_the_parameter(terminal: hermes_exec.sync.Terminal) -> None:
+    def check(call: Call, it: Any, said: str) -> None:
+        with pytest.raises(UsageError) as caught:
+            call(it)
+        assert said in str(caught.value)
+
+    job = terminal.start("cat", stdin=True)
+    check(lambda it: it.write(3), job, "data: an int")
+    check(lambda it: it.wait("soon"), job, "timeout='soon'")
+    check(lambda it: it.wait(max_output=-1), job, "max_output=-1")
+    check(lambda it: it.kill("TERM"), job, "grace_s='TERM'")
+    check(lambda it: list(it.logs(stream="all")), job, "stream='all'")
+    check(lambda it: list(it.logs(follow="yes")), job, "follow='yes'")
+    check(lambda it: list(it.logs("x")), job, "offset='x'")
+    job.write("in\n")
+    job.close_stdin()
+    assert job.wait("10s").stdout == b"in\n"
+    with terminal.pty("cat") as pty:
+        check(lambda it: it.write(3), pty, "data: an int")
+        check(lambda it: it.resize("x", 1), pty, "rows='x'")
+        check(lambda it: it.signal(3), pty, "name: an int")
+        with pytest.raises(UsageError, match="/no/such/folder"):
+            terminal.pty("true", cwd="/no/such/folder")
+    with terminal.stream("cat", interactive=True) as stream:
+        check(lambda it: it.write(None), stream, "data: None")
+
+
+def test_gather_names_the_parameter_and_runs_nothing(terminal: hermes_exec.sync.Terminal, tmp_path: Path) -> None:
+    wrong: Any = hermes_exec.sync.gather
+    ran = tmp_path / "ran"
+    for terminals, command, options, said in [
+        (3, f"touch {ran}", {}, "terminals: an int"),
+        (terminal, f"touch {ran}", {}, "terminals: a Terminal"),
+        ([terminal, 3], f"touch {ran}", {}, "terminals: an int"),
+        ([terminal], None, {}, "command: None"),
+        ([terminal], f"touch {ran}", {"tiemout": 3}, "there is no parameter 'tiemout'"),
+    ]:
+        with pytest.raises(UsageError) as caught:
+            wrong(terminals, command, **options)
+        assert said in str(caught.value)
+    assert not ran.exists()
 
 
 def test_constructors_name_the_parameter() -> None:

@@ -101,9 +101,19 @@ def test_the_plugin_imports_nothing_of_the_product() -> None:
 
 
 def test_a_recording_is_replayed_without_the_target(session: Session) -> None:
-    code, text = session("--hermes-record", "kept")
+    (session.folder / "test_own.py").write_text("def test_own(terminal):\n    assert terminal.run('echo in').ok\n")
+    code, text = session("--hermes-record", "kept", "--hermes-on", "shell", "test_own.py")
     assert code == 0, text
-    assert len(list((session.folder / "kept").glob("*.json"))) == 2
+    code, text = session("--hermes-replay", "kept", "test_own.py")  # as docs/howto-pytest.md: without the target
+    assert code == 0, text
+    code, text = session("--hermes-record", "kept", "test_it.py")
+    assert code == 0, text
+    names = sorted(each.name for each in (session.folder / "kept").glob("*.json"))
+    assert names == [
+        "test_it.py-test_a_command_runs.json",
+        "test_it.py-test_another.json",
+        "test_own.py-test_own.json",
+    ]
     code, text = session("--hermes-replay", "kept", "-k", "command_runs", "--hermes-on", "local")
     assert code == 0, text
     (session.folder / "test_it.py").write_text(TESTS.replace("echo in", "echo other"))
@@ -113,3 +123,16 @@ def test_a_recording_is_replayed_without_the_target(session: Session) -> None:
     code, text = session("--hermes-replay", "none")
     assert code == 1
     assert "there is no recording" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--hermes-record", "kept", "--hermes-replay", "kept"), "exclude each other"),
+        (("--hermes-record", "test_it.py"), "--hermes-record test_it.py: File exists"),
+    ],
+)
+def test_wrong_options_are_wrong_usage_in_one_line(session: Session, words: tuple[str, ...], said: str) -> None:
+    code, text = session(*words)
+    assert (code, "Traceback" in text) == (4, False)
+    assert said in text

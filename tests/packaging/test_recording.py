@@ -90,6 +90,18 @@ def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, text: str) -> No
         pass
 
 
+def test_a_recording_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    wrong: Any = 3
+    with hermes_exec.sync.open("local") as terminal:
+        for path, said in [(tmp_path / "none" / "run", "existing folder"), (tmp_path, "path: "), (wrong, "an int")]:
+            with pytest.raises(UsageError, match=said), record(terminal, path):
+                pytest.fail("it began")
+    with pytest.raises(UsageError, match="terminal: an int"), record(wrong, tmp_path / "run.json"):
+        pytest.fail("it began")
+    with pytest.raises(UsageError, match="path: an int"), replay(wrong):
+        pytest.fail("it began")
+
+
 def test_the_same_for_asyncio(tmp_path: Path) -> None:
     file = tmp_path / "run.json"
 

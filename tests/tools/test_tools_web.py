@@ -10,6 +10,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec.config.secrets import Secret
+from hermes_exec.config.settings import WebSettings
 from hermes_exec_agent.memory.origins import create_entry
 from hermes_exec_agent.models import Models, ScriptedModel, ask, say
 from hermes_exec_agent.runtime import Conversation
@@ -266,7 +267,7 @@ def test_a_search_without_hits_says_so(use_searxng: Callable[[str], None]) -> No
         ("page", "not the JSON of a SearXNG"),
         ("redirect", "answered 302"),
         ("endless", "longer than 4,000,000 bytes"),
-        ("nowhere", "search: "),
+        ("nowhere", "127.0.0.1:1: Connection refused"),
     ],
 )
 def test_a_searxng_that_gives_no_results_is_explained(
@@ -284,9 +285,16 @@ def test_a_searxng_that_gives_no_results_is_explained(
         async with agent_on(pages) as agent:
             return await agent("web_search", query="bees")
 
-    error = on_pages(do)["error"]
+    failed = on_pages(do)
+    assert failed["backend"] == "agent"
+    error = failed["error"]
     assert error["type"] == "search_failed"
     assert says in error["message"]
+
+
+def test_a_search_engine_that_is_no_address_is_explained() -> None:
+    with pytest.raises(ValueError, match="should be ddgs, or the address of a SearXNG"):
+        WebSettings(search="searx.example.org")
 
 
 def test_a_public_engine_is_asked_through_its_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,8 @@ class BaseTool(ToolTraits, Generic[A]):
     """A tool whose arguments are a pydantic model, which is the schema, the validation and the type."""
 
     arguments_type: type[ToolArguments]
+    in_agent: bool = False
+    """Whether it acts in the agent's process and not on the target, so that its failures say ``agent``, too."""
 
     def __init__(self) -> None:
         self.spec = ToolSpec(self.name, describe(self.arguments_type), find_schema(self.arguments_type))
@@ -50,17 +52,18 @@ class BaseTool(ToolTraits, Generic[A]):
             return failure_envelope(
                 "agent", Failure("arguments", describe_errors(self.name, self.arguments_type, error))
             )
+        place = "agent" if self.in_agent else context.place
         try:
             if self.needs_approval(args):
                 summary, command = self.summary(args), self.find_command(args)
                 stays = not context.provenance.strangers or await self.stays_inside(args, context)
                 if no := await check_approval(self.name, summary, context, command=command, stays=stays):
-                    return failure_envelope(context.place, no)
+                    return failure_envelope(place, no)
             return await self.run(args, context)
         except ReadDenied as error:
-            return failure_envelope(context.place, Failure("denied", error.what))
+            return failure_envelope(place, Failure("denied", error.what))
         except HermesError as error:
-            return failure_envelope(context.place, to_failure(error))
+            return failure_envelope(place, to_failure(error))
 
     async def run(self, args: A, context: Context) -> Envelope:
         """Run the call. A `HermesError` becomes the envelope's failure."""

@@ -43,6 +43,7 @@ class Todo(BaseTool[TodoArguments]):
 
     name = "todo"
     position = 120
+    in_agent = True
     callable_from_scripts = False
     changes = False
     arguments_type = TodoArguments
@@ -100,6 +101,7 @@ class Clarify(BaseTool[ClarifyArguments]):
 
     name = "clarify"
     position = 130
+    in_agent = True
     callable_from_scripts = False
     available_to_delegates = False
     arguments_type = ClarifyArguments

@@ -39,6 +39,7 @@ class SkillsList(BaseTool[SkillsListArguments]):
 
     name = "skills_list"
     position = 80
+    in_agent = True
     changes = False
     only_reads = True
     arguments_type = SkillsListArguments
@@ -94,6 +95,7 @@ class SkillView(BaseTool[SkillViewArguments]):
 
     name = "skill_view"
     position = 90
+    in_agent = True
     changes = False
     only_reads = True
     callable_from_scripts = False  # a script could run the text without a model, and without a question

@@ -132,8 +132,13 @@ async def _listen(connections: Connections, host: str, port: int, tls: ssl.SSLCo
 @contextlib.contextmanager
 def _bind_unix_socket(path: Path) -> Generator[socket.socket]:
     """Bind a socket (0600) in a folder of this user (0700), which is created; remove the socket at the end."""
-    make_private_folder(path.parent)
-    folder = path.parent.stat()
+    try:
+        make_private_folder(path.parent)
+        folder = path.parent.stat()
+    except OSError as error:
+        raise ConfigError(
+            f"{to_printable(path.parent)}: {error.strerror}", remedy="--socket in a folder that can be created"
+        ) from error
     if folder.st_uid != os.geteuid() or folder.st_mode & 0o077:
         raise ConfigError(
             f"{to_printable(path.parent)}: other users have access (mode {stat.S_IMODE(folder.st_mode):04o})",

@@ -124,8 +124,9 @@ def read_model(model: type[M], body: bytes) -> M:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(each) for each in first["loc"])
+        found = error.errors(include_url=False, include_input=False)
+        first = max(found, key=lambda each: len(each["loc"]))  # of text or a list, the form that came closer
+        where = ".".join(str(each) for each in first["loc"] if not (each == "str" or "[" in str(each)))
         raise UsageError(f"{where}: {first['msg']}" if where else first["msg"]) from None
 
 

@@ -93,6 +93,8 @@ async def _ask_searxng(query: str, base_url: str) -> list[Any]:
     """Ask a SearXNG, which may be in a private network: its address is the person's."""
     import aiohttp
 
+    from hermes_exec_agent.tools.web.fetch import describe_client_error
+
     url = f"{base_url.rstrip('/')}/search"
     try:
         async with (
@@ -109,7 +111,7 @@ async def _ask_searxng(query: str, base_url: str) -> list[Any]:
     except (aiohttp.ClientError, OSError) as error:
         if isinstance(error, TimeoutError):
             raise
-        raise SearchFailed(f"{url}: {flatten(str(error), 200) or type(error).__name__}") from None
+        raise SearchFailed(f"{url}: {describe_client_error(error)}") from None
     return _parse(bytes(content), url)
 
 

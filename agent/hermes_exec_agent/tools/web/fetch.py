@@ -8,6 +8,7 @@ here, one by one, under the same checks. No proxy, cookie, password or file of c
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import zlib
 from dataclasses import dataclass
@@ -113,8 +114,7 @@ class PageFetcher:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if isinstance(error, HermesError):
                 raise
-            why = flatten(str(error), _SHOWN) or type(error).__name__
-            raise PageUnavailable(f"{_show(url)}: {why}") from None
+            raise PageUnavailable(f"{_show(url)}: {describe_client_error(error)}") from None
 
     def check(self, host: str, addresses: Sequence[str]) -> None:
         """Check that all addresses of a host may be connected to.
@@ -239,6 +239,14 @@ class _Decoder:
     def is_complete(self) -> bool:
         """Whether the compressed data has its end."""
         return self._inflate is None or not self._begun or self._inflate.eof
+
+
+def describe_client_error(error: Exception) -> str:
+    """Return why a request failed, in one line."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number, text = error.os_error.errno or 0, error.os_error.strerror or str(error.os_error)
+        return f"{error.host}:{error.port}: {os.strerror(number) if number > 0 else text}"
+    return flatten(str(error), _SHOWN) or type(error).__name__
 
 
 def _show(text: str) -> str:

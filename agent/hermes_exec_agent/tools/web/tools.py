@@ -82,6 +82,7 @@ class WebSearch(BaseTool[WebSearchArguments]):
 
     name = "web_search"
     position = 150
+    in_agent = True
     changes = False
     only_reads = True
     tool_set = SET
@@ -118,6 +119,7 @@ class WebExtract(BaseTool[WebExtractArguments]):
 
     name = "web_extract"
     position = 151
+    in_agent = True
     changes = False
     only_reads = True
     tool_set = SET
