@@ -66,6 +66,8 @@ class ProjectFile:
     target: str
     content: str
     state: Trust
+    withheld: str
+    """The reason why the model does not read the content; empty if it does."""
 
     @property
     def trusted(self) -> bool:
@@ -76,11 +78,6 @@ class ProjectFile:
     def _key(self) -> str:
         return f"{self.target}:{self.path}"
 
-    @property
-    def withheld(self) -> str:
-        """The reason why the model does not read the content; empty if it does."""
-        return find_refusal(self.content) if self.trusted else find_withholding(self.content)
-
     def trust(self) -> ProjectFile:
         """Record that the person trusts the file with this content, and return it as trusted.
 
@@ -88,7 +85,7 @@ class ProjectFile:
             ConfigError: it cannot be recorded.
         """
         record_trust(self._key, self.content.encode(), os.environ)
-        return replace(self, state=Trust.TRUSTED)
+        return replace(self, state=Trust.TRUSTED, withheld=find_refusal(self.content))
 
 
 async def read_project_files(terminal: Terminal) -> list[ProjectFile]:
@@ -104,7 +101,8 @@ async def read_project_files(terminal: Terminal) -> list[ProjectFile]:
         text = content.decode("utf-8", "replace")
         name = os.fsdecode(path)
         state = read_trust(f"{terminal.target}:{name}", text.encode(), os.environ)
-        found.append(ProjectFile(name, terminal.target, text, state))
+        withheld = find_refusal(text) if state is Trust.TRUSTED else find_withholding(text)
+        found.append(ProjectFile(name, terminal.target, text, state, withheld))
     return found[::-1]
 
 

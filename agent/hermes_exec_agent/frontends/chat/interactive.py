@@ -74,10 +74,7 @@ class _InteractiveChat:
                 running = await _command(self._commands, typed)
                 typed = self._commands.take_request()
             if running and typed.strip():
-                try:
-                    await self._turn(typed.strip())
-                except HermesError as error:
-                    self._say(error)
+                await self._turn(typed.strip())
 
     async def _next_line(self) -> str:
         """Return the next line of the queue, or of the prompt.
@@ -101,6 +98,8 @@ class _InteractiveChat:
                     outcome = await run_turn(self._talk, request)
                 finally:
                     await asyncio.gather(*self._tasks, return_exceptions=True)  # Ctrl-C may cancel what they wait for
+        except HermesError as error:
+            self._say(error)
         finally:
             self._talk.display.show_typed("")
             self._take_steering()
