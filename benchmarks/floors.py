@@ -85,6 +85,31 @@ for line in sys.stdin.buffer:
     os.write(1, digest.hexdigest().encode() + b"\0")
 """
 """A process in the target that hashes a file for each line, and gives a new one its name."""
+REQUEST = r"""
+import asyncio, os, ssl
+import httpx2
+async def ask():
+    options = {"verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "trust_env": False}
+    async with httpx2.AsyncClient(**options) as client:
+        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "work"}]}
+        async with client.stream("POST", os.environ["LLM_BASE_URL"] + "/chat/completions", json=body) as response:
+            async for _ in response.aiter_bytes():
+                pass
+asyncio.run(ask())
+"""
+"""A program that sends one request by the client of the agent, and reads the reply."""
+EDITOR = r"""
+import asyncio
+from prompt_toolkit import PromptSession
+async def ask():
+    session = PromptSession(multiline=True, bottom_toolbar=lambda: "m in local")
+    await session.prompt_async("you> ")
+try:
+    asyncio.run(ask())
+except EOFError:
+    pass
+"""
+"""A program that reads a line by the line editor of the chat."""
 _READ = 256 << 10
 
 

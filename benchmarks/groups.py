@@ -46,6 +46,7 @@ GROUPS: dict[str, Callable[[int], Sequence[Figure | Table]]] = {
     "scale": lambda part: _of("scale").figures(1000 // part, 10_000 // part),
     "orchestrator": lambda part: _of("orchestrator").figures(100 // part),
     "agent": lambda part: _of("agent").figures(200 // part),
+    "starting": lambda part: _of("starting").figures(30 // part),
     "gateway": lambda part: _of("gateway").figures(200 // part, 500 // part),
     "memory": lambda part: _of("memory").figures(part),
     "learning": lambda part: _of("learning").figures(part),

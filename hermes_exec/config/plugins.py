@@ -7,6 +7,7 @@ that ship with this project first.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import sys
@@ -42,11 +43,19 @@ def own_values(group: str) -> dict[str, str]:
 
     Reads the one file: importing ``importlib.metadata`` takes longer than a short command.
     """
+    if text := _read_own_file(tuple(sys.path)):
+        return _parse_group(text, group)
+    return {name: point.value for name, point in own_entry_points(group).items()}  # installed in another form
+
+
+@functools.lru_cache(maxsize=1)
+def _read_own_file(_: tuple[str, ...]) -> str:
+    """Return this distribution's ``entry_points.txt`` in the folders of ``sys.path``; empty if it is not there."""
     for path in _entry_point_files():
         if _is_ours(path):
             with open(path, encoding="utf-8") as file:  # noqa: PTH123  pathlib takes time to import
-                return _parse_group(file.read(), group)
-    return {name: point.value for name, point in own_entry_points(group).items()}  # installed in another form
+                return file.read()
+    return ""
 
 
 def has_plugins(group: str) -> bool:

@@ -372,3 +372,18 @@ def test_a_conversation_is_written_to_a_new_file_for_its_owner_alone(cli: Cli, c
     assert "scripted" in kept.read_text()
     here.type("/export markdown kept.md\r")
     here.see("File exists")
+
+
+def test_a_request_that_is_typed_before_the_line_editor_is_loaded_is_sent(chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(say("Here.")))
+    here.see(f"{PROMPT}\x1b\\[0m\r")
+    assert b"\x1b[?2004h" not in here.shown  # which an editor writes first
+    here.type("hello\r")
+    here.see("Here")
+
+
+def test_an_error_after_the_first_prompt_is_one_line_over_it(chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(say("Never.")), "--resume", "absent")
+    here.see(f"{PROMPT}\x1b\\[0m\r")
+    here.see("^\x1b\\[Khermes-exec: .*absent")
+    assert here.end() == 2

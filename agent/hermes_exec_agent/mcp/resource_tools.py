@@ -11,15 +11,8 @@ from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.mcp.definitions import PREFIX
 from hermes_exec_agent.mcp.tool import redact, to_envelope
 from hermes_exec_agent.models.protocol import ToolSpec
-from hermes_exec_agent.tools.base import (
-    ToolArguments,
-    build_schema,
-    describe,
-    describe_errors,
-    failure_envelope,
-    to_failure,
-)
-from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.base import ToolArguments, build_schema, describe, describe_errors
+from hermes_exec_agent.tools.envelope import Envelope, Failure, failure_envelope, to_failure
 from hermes_exec_agent.tools.tool import check_approval
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.assembly import EmptyStream, ReplyAssembler
 from hermes_exec_agent.models.call_trace import CallTrace, Sampling, read_tokens
 from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, adapt_dialect, wire_messages
-from hermes_exec_agent.models.failures import EndpointFailure, classify_failure, read_refusal
 from hermes_exec_agent.models.http_api import ApiClient, connect, create_options, read_events, read_reply
 from hermes_exec_agent.models.prompt_cache import mark_messages, refuses_marks
 from hermes_exec_agent.models.retrying import Patience, RetryingModel, read_until
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import httpx2
 
     from hermes_exec.config.secrets import Secret
+    from hermes_exec_agent.models.failures import EndpointFailure
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Price, Text, Thought, ToolChoice, ToolSpec
 
@@ -67,9 +67,13 @@ class Endpoint(RetryingModel[dict[str, Any], ReplyAssembler]):
         return ReplyAssembler()
 
     def _classify(self, cause: BaseException) -> EndpointFailure | None:
+        from hermes_exec_agent.models.failures import classify_failure  # few conversations need it
+
         return classify_failure(self.name, cause, self._redactor)
 
     def _adapt(self, cause: BaseException) -> bool:
+        from hermes_exec_agent.models.failures import read_refusal
+
         refusal = read_refusal(cause)
         if self._marks_cache and refuses_marks(refusal):
             self._marks_cache = False

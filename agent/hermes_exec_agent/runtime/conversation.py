@@ -26,7 +26,7 @@ from hermes_exec_agent.runtime.tool_executor import ToolExecutor
 from hermes_exec_agent.runtime.tool_schemas import record_schemas
 from hermes_exec_agent.runtime.turn import Turn
 from hermes_exec_agent.runtime.updates import Ended, Text
-from hermes_exec_agent.tools.prepared import PreparedTool
+from hermes_exec_agent.tools.prepared import list_items
 from hermes_exec_agent.tools.skill_recall import SkillRecall
 
 if TYPE_CHECKING:
@@ -168,14 +168,7 @@ class Conversation:
     @property
     def todo(self) -> list[str]:
         """The lines of the model's to-do list."""
-        tool = next((each for each in self._context.tools if each.spec.name == "todo"), None)
-        if isinstance(tool, PreparedTool):
-            tool = tool.loaded
-        if tool is None:
-            return []
-        from hermes_exec_agent.tools.planning import Todo
-
-        return tool.list_items() if isinstance(tool, Todo) else []
+        return list_items(self._context.tools)
 
     def measure_context(self) -> ContextUse:
         """Return the parts of the model's next request, in tokens."""

@@ -127,7 +127,7 @@ def find_tools(names: Iterable[str]) -> list[type[BaseTool[Any]]]:
 
 
 def _choose(names: Iterable[str], ours: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the tools of ours that the names mean, and the names that are none of ours; each once."""
+    """Return the tools of ours that the names mean, and the other names; each once."""
     off = {name for names in _NAMED_SETS.values() for name in names}
     sets = {CORE: [name for name in ours if name not in off], MINIMAL: ["terminal"], **_NAMED_SETS}
     chosen: dict[str, None] = {}
