@@ -335,6 +335,14 @@ def test_hosts_and_containers_are_completed(
         assert json.loads((cli.cwd / "out").read_bytes())["target"] == target, here.shown
 
 
+def test_a_path_in_a_target_is_one_lookup(cli: Cli) -> None:
+    lookups = Path(cli.env["XDG_STATE_HOME"]) / "hermes_exec" / "completion"
+    assert ask(cli, "hermes-exec cp local:/no/such/pa") == []
+    assert ask(cli, "hermes-exec cp docker:@web:/e") == []
+    wait_until(lambda: len(list(lookups.glob("*.json"))) == 1)  # of the second one, an error is not kept
+    assert len({*lookups.glob("*.json")}) == 1
+
+
 def test_a_path_in_a_host_begins_with_the_host(cli: Cli) -> None:
     config = Path(cli.env["HOME"]) / ".ssh" / "config"
     config.parent.mkdir(mode=0o700)

@@ -219,7 +219,7 @@ def _parse_line(line: bytes) -> object:
     except UnicodeDecodeError as error:
         return _LineFault(f"byte {error.start + 1} of the line is not valid UTF-8")
     except json.JSONDecodeError as error:
-        return _LineFault(f"not JSON: {error.msg} at column {error.colno}")
+        return _LineFault(f"not JSON: {error.msg} at column {error.pos + 1}")
     except (ValueError, RecursionError) as error:
         return _LineFault(f"not JSON: {str(error) if isinstance(error, ValueError) else 'nested too deeply'}")
 
