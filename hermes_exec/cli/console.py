@@ -8,7 +8,7 @@ import sys
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.config.paths import config_folder, state_folder
 from hermes_exec.errno_hints import errno_remedy, path_remedy
-from hermes_exec.errors import NOTHING_RAN, HermesError, PlaceError, UsageError
+from hermes_exec.errors import NOTHING_RAN, HermesError, PlaceError, TransferError, UsageError
 
 CHECK_FAILED = 1
 """The check was made, and failed."""
@@ -48,7 +48,8 @@ def _own_folders() -> dict[str, str]:
 def describe_error(error: Exception) -> str:
     """Return the message of an error, with the state that the failure of a target left unless nothing ran."""
     state = f" ({error.state})" if isinstance(error, PlaceError) and error.state != NOTHING_RAN else ""
-    return f"{error}{state}"
+    text = escape_controls(str(error)) if isinstance(error, TransferError) else str(error)  # it has names of files
+    return f"{text}{state}"
 
 
 def print_error(kind: str, message: str, code: int, *, remedy: str = "", state: str = "") -> None:

@@ -42,8 +42,8 @@ flags = Flags()
 
 
 def set_verbosity(level: int) -> None:
-    """Print the log of this process for ``-v``, with every detail for ``-vv``; 0 changes nothing."""
-    if level:
+    """Print the log of this process for ``-v``, with every detail for ``-vv``; a lower level changes nothing."""
+    if level > flags.verbose:
         flags.verbose = level
         os.environ["HERMES_EXEC_LOG"] = "info" if level == 1 else "debug"
 

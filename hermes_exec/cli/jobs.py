@@ -1,10 +1,11 @@
 """``jobs``, ``logs``, ``attach`` and ``kill``: the jobs of ``run --detach`` and the shells of ``shell --keep``."""
 
 import asyncio
+import codecs
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -139,7 +140,7 @@ def kill(
 ) -> int:
     """End jobs and all their processes. A job that has ended stays unchanged.
 
-    A name that several running jobs have is refused.
+    A name that several running jobs have is refused, and a wrong name ends none.
     """
     return interruptible.run(_kill(job, on, parse_duration(grace), json=json))
 
@@ -303,10 +304,16 @@ async def _find_lines(job: Job, stream: "LogStream", lines: int) -> int:
 
 
 async def _print_json_events(events: AsyncGenerator[Event]) -> None:
-    """Print each event as one object a line."""
+    """Print each event as one object a line. A character that two events share belongs to the second one."""
+    create = codecs.getincrementaldecoder("utf-8")
+    decoders = {"stdout": create("replace"), "stderr": create("replace")}
     async with aclosing(events):
         async for event in events:
-            print_json_line({"stream": event.kind, "text": event.data.decode("utf-8", "replace")})
+            if text := decoders[event.kind].decode(event.data):
+                print_json_line({"stream": event.kind, "text": text})
+    for kind, decoder in decoders.items():
+        if text := decoder.decode(b"", final=True):
+            print_json_line({"stream": kind, "text": text})
 
 
 async def _print_events(events: AsyncGenerator[Event]) -> None:
@@ -374,8 +381,10 @@ async def _kill(names: list[str], on: str | None, grace_s: float, *, json: bool)
     from hermes_exec.terminal.pty import close_pty
 
     ended: list[dict[str, Any]] = []
-    for name in names:
-        async with find_job_or_pty(name, on) as (link, job):
+    async with AsyncExitStack() as stack:
+        # All of them, before the first one is ended: a wrong name ends none.
+        found = [await stack.enter_async_context(find_job_or_pty(name, on)) for name in dict.fromkeys(names)]
+        for link, job in found:
             if not isinstance(job, Job):
                 await close_pty(link, job.name)
                 ended.append({"job": job.name})

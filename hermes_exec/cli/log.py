@@ -54,7 +54,7 @@ def log(
         if pattern is None or pattern.search(record.command):
             found.append(record)
     records = sorted(found, key=lambda record: record.at)
-    if unknown is not None and not records:
+    if unknown is not None and not any(read_audit(audit_file(os.environ), target=target)):
         raise unknown
     if json:
         show_json([_facts(record) for record in records])

@@ -1,4 +1,4 @@
-"""Typer applications that refuse a repeated option and large integers, list commands in panels, and show examples in their help."""
+"""Typer applications that refuse repeated options and large integers, list panels, and show examples in their help."""
 
 from __future__ import annotations
 

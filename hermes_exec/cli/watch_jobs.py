@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sys
 import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -10,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.cli.console import escape_controls, note
 from hermes_exec.cli.find_jobs import Guest, guests_with_jobs, refresh_guest
 from hermes_exec.cli.global_flags import flags
-from hermes_exec.cli.jobs import HEADS, job_row, job_to_json, pty_row, pty_to_json
+from hermes_exec.cli.jobs import DROPPED, HEADS, job_row, job_to_json, pty_row, pty_to_json
 from hermes_exec.cli.output import align_columns, print_json_line, to_iso
+from hermes_exec.cli.table_layout import GAP, cut_cell, fit_columns
 from hermes_exec.errors import HermesError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hermes_exec.terminal.job_status import JobStatus
     from hermes_exec.terminal.pty_status import PtyStatus
 
@@ -22,6 +27,7 @@ _EVERY_S = 1.0
 """Seconds between two looks at the jobs."""
 _WIDTHS = (12, 12, 16, 16, 8, 10, 20)
 """The least widths of the columns, which do not move when longer rows follow."""
+_LEAST_COMMAND = 20
 
 
 async def watch_jobs(on: str | None, *, json: bool) -> int:
@@ -85,5 +91,20 @@ class _Printer:
             self._print_row([escape_controls(flags.clean(cell)) for cell in row])
 
     def _print_row(self, row: list[str] | tuple[str, ...]) -> None:
+        if sys.stdout.isatty():
+            print(_fit_row(row), flush=True)
+            return
         padded = [cell.ljust(width) for cell, width in zip(row, _WIDTHS, strict=False)]
         print(*align_columns([[*padded, *row[len(padded) :]]]), flush=True)
+
+
+def _fit_row(row: Sequence[str]) -> str:
+    """Return a line that fits the terminal, with cells cut and columns left out as in the list of ``jobs``."""
+    from rich.cells import cell_len, set_cell_size
+
+    columns = shutil.get_terminal_size().columns
+    widths = [*_WIDTHS, max(columns - sum(_WIDTHS) - GAP * len(_WIDTHS), _LEAST_COMMAND)]
+    layout = fit_columns(HEADS, [["x" * width for width in widths]], columns, drop=DROPPED)
+    cells = [cut_cell(row[at], width, cell_len) for at, width in zip(layout.columns, layout.widths, strict=True)]
+    padded = [set_cell_size(cell, width) for cell, width in zip(cells, layout.widths, strict=True)]
+    return (" " * GAP).join(padded).rstrip()

@@ -95,6 +95,12 @@ def test_keys_tell_equal_instructions_apart() -> None:
     assert [trial.key for trial in again] == [trial.key for trial in trials]
 
 
+def test_a_line_that_is_cut_is_reported_with_its_column(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"id": "a"\n')
+    with pytest.raises(TaskFaults, match="tasks.jsonl:1: not JSON: .* at column 11"):
+        load_tasks(str(tmp_path / "tasks.jsonl"))
+
+
 def test_tasks_come_from_entry_points(site: Site) -> None:
     code = "def tasks():\n    yield {'id': 'a', 'instruction': 'do', 'check': 'true'}\n\ndef wrong():\n    return [3]\n"
     points = {"hermes_exec.tasks": {"some": "some_tasks:tasks", "wrong": "some_tasks:wrong"}}

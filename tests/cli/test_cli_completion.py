@@ -335,6 +335,13 @@ def test_hosts_and_containers_are_completed(
         assert json.loads((cli.cwd / "out").read_bytes())["target"] == target, here.shown
 
 
+def test_a_path_in_a_target_is_one_lookup(cli: Cli) -> None:
+    lookups = Path(cli.env["XDG_STATE_HOME"]) / "hermes_exec" / "completion"
+    assert ask(cli, f"hermes-exec cp local:{cli.cwd}/none") == []
+    wait_until(lambda: list(lookups.glob("*.json")))
+    assert len(list(lookups.glob("*.json"))) == 1
+
+
 def test_a_path_in_a_host_begins_with_the_host(cli: Cli) -> None:
     config = Path(cli.env["HOME"]) / ".ssh" / "config"
     config.parent.mkdir(mode=0o700)

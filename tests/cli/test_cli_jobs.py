@@ -68,13 +68,13 @@ def test_ctrl_c_leaves_an_attached_job_to_itself(cli: Cli) -> None:
 
 
 def test_logs_shows_what_there_is(cli: Cli, until: Until) -> None:
-    job = started(cli, "--name", "talks", "echo 1; echo 2 >&2; echo 3")
+    job = started(cli, "--name", "talks", "printf '\\303'; echo 2 >&2; sleep 0.3; printf '\\244\\n3\\n\\303'")
     until(lambda: cli.json("jobs", "--json")[0]["state"] == "ended")
-    assert cli("logs", job).stdout == b"1\n3\n"
+    assert cli("logs", job).stdout == b"\xc3\xa4\n3\n\xc3"
     assert cli("logs", "talks", "--stream", "stderr").stderr == b"2\n"
-    assert cli("logs", job, "--stream", "stdout", "--bytes", "2").stdout == b"3\n"
+    assert cli("logs", job, "--stream", "stdout", "--bytes", "3").stdout == b"3\n\xc3"
     lines = [json.loads(line) for line in cli("logs", job, "--json").stdout.splitlines()]
-    assert "".join(line["text"] for line in lines if line["stream"] == "stdout") == "1\n3\n"
+    assert "".join(line["text"] for line in lines if line["stream"] == "stdout") == "ä\n3\n\ufffd"
 
 
 def test_logs_prints_the_last_lines(cli: Cli, until: Until) -> None:
@@ -121,6 +121,7 @@ def test_of_a_name_that_several_jobs_have_the_newest_is_read_and_none_is_killed(
     refused = cli("kill", "twin")
     assert refused.returncode == 2
     assert all(id.encode() in refused.stderr for id in (older, newer))
+    assert b"no job 'twim'" in cli("kill", older, "twim").stderr
     assert [job["state"] for job in cli.json("jobs", "--json")] == ["running", "running"]
     assert "there is no job 'twim'; the nearest is 'twin'" in cli("logs", "twim").stderr.decode()
     assert cli("kill", older).returncode == 0

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
         (["run", "--json", "--on", "ssh://nobody@127.0.0.1:1", "true"], "PlaceUnavailable", 125, "127.0.0.1"),
         (["policy", "show", "none", "--json"], "ConfigError", 2, "none"),
         (["conversations", "show", "none", "--json"], "UsageError", 2, "none"),
+        (["top", "--json", "--on", "nowhere"], "ConfigError", 2, "'nowhere'"),
+        (["log", "--json", "--on", "nowhere"], "ConfigError", 2, "'nowhere'"),
+        (["log", "--json", "--last", "9" * 30], "UsageError", 2, "too large"),
+        (["chat", "-q", "x", "--json"], "NoModel", 2, "provider"),
     ],
 )
 def test_an_error_is_an_object(cli: Cli, words: list[str], kind: str, code: int, said: str) -> None:

@@ -26,6 +26,13 @@ def test_it_tells_what_is_opened_how_and_that_it_is_closed(cli: Cli) -> None:
     assert "echo" not in told
 
 
+def test_run_takes_it_too(cli: Cli) -> None:
+    told = cli("run", "-v", "echo hi").stderr
+    assert b"opened" in told
+    assert b"echo hi" not in told
+    assert b'command="echo hi"' in cli("run", "-vv", "--", "echo hi").stderr
+
+
 def test_it_tells_why_a_place_has_no_guest(cli: Cli) -> None:
     cli.configure('[backends.bare]\ntype = "local"\npython = "/no/such/python"\n')
     told = cli("-v", "run", "--on", "bare", "echo hi").stderr.decode()

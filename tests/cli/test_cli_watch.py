@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.guest.core.wire import STDERR, STDOUT
 from hermes_exec.guest.jobs.job_log import BOTH, MOST_SPANS, JobLogFile
+from tests.cli.screen import Screen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +44,16 @@ def test_watch_is_columns_for_people(cli: Cli) -> None:
     assert child.out.readline().split()[1:3] == [b"a-job", b"running"]
     cli("kill", "a-job")
     assert b"a-job" in child.out.readline()
+
+
+def test_watch_fits_a_terminal(cli: Cli) -> None:
+    cli("run", "--detach", "--name", "a-job", "true " + "wide " * 40)
+    shown = Screen(cli, "jobs", "-w", cols=60)
+    try:
+        assert shown.see(r"JOB +STATE +TIME +TARGET +COMMAND\r\n")
+        assert len(shown.see(r"[^\n]*true wide[^\n]*…\r\n")[0].decode()) <= 62
+    finally:
+        shown.close()
 
 
 def test_watch_does_not_prune(cli: Cli) -> None:

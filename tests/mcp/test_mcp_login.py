@@ -238,6 +238,7 @@ def test_the_command_prints_the_address_and_removes_the_keys_with_the_server(run
             removed = await asyncio.to_thread(cli, "mcp", "remove", "far")
             assert removed.returncode == 0, removed.stderr
             assert not keys.exists()
+            assert (await asyncio.to_thread(cli, "mcp", "logout", "far")).returncode == 2
 
     run(use())
 

@@ -215,7 +215,8 @@ def _skip_line(file: IO[bytes]) -> None:
 
 def _parse_line(line: bytes) -> object:
     try:
-        return json.loads(line.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=refuse_constant)
+        text = line.rstrip().decode("utf-8")  # without its end, from which columns of errors would be counted
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=refuse_constant)
     except UnicodeDecodeError as error:
         return _LineFault(f"byte {error.start + 1} of the line is not valid UTF-8")
     except json.JSONDecodeError as error:

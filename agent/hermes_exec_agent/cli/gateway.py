@@ -199,6 +199,7 @@ def people(
     """List the paired persons with their accounts, or remove one."""
     if remove is not None:
         refuse_agents_descendant()
+        _check_name(remove)
     with _open_store() as store:
         if remove is not None:
             store.unpair(remove)
@@ -218,6 +219,12 @@ def people(
     return 0
 
 
+def _check_name(name: str) -> None:
+    from hermes_exec_agent.memory.persons import parse_person
+
+    parse_person(name)
+
+
 def send(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A paired person.")],
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The message, as Markdown.")],
@@ -228,6 +235,11 @@ def send(
     refuse_agents_descendant()
     if not text.strip():
         raise UsageError("the message is empty")
+    _check_name(name)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError("the message is not UTF-8 text", remedy="a terminal with UTF-8") from None
     with _open_store() as store:
         person = store.person(name)
         if person is None:

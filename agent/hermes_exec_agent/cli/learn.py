@@ -9,6 +9,7 @@ from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
+from hermes_exec.config.paths import to_printable
 from hermes_exec.errors import UsageError
 from hermes_exec.terminal.encoding import parse_number
 from hermes_exec_agent.cli.measure import measure
@@ -104,6 +105,8 @@ def versions(
     from hermes_exec_agent.learning.versions import read_versions
     from hermes_exec_agent.runtime.events import EventLog
 
+    if name and not name.isprintable():
+        raise UsageError(f"{to_printable(name)} is no name of a skill", remedy="hermes-exec skill list")
     with EventLog.of_user() as log:
         derive_missing(log)
         found = read_versions(log, name)
@@ -116,5 +119,5 @@ def versions(
         ]
         show_table(("SKILL", "VERSION", "MODEL", "SUCCEEDED", "FAILED", "UNKNOWN"), rows)
     else:
-        note("no task has used a skill yet")
+        note(f"no task has used {f'the skill {name}' if name else 'a skill'} yet")
     return 0

@@ -46,10 +46,8 @@ def login(
     refuse_agents_descendant()
     require("mcp", "mcp login")
     check_name(name)
-    servers = load_settings().mcp
-    if name not in servers:
-        raise UsageError(f"there is no MCP server {name!r}", remedy=f"hermes-exec mcp add {name} --url URL --login")
-    asked = run_login(name, servers[name], browser=browser, scope=scope)
+    _check_known(name, f"hermes-exec mcp add {name} --url URL --login")
+    asked = run_login(name, load_settings().mcp[name], browser=browser, scope=scope)
     if json:
         show_json({"name": name, "logged_in": asked})
     elif not asked:
@@ -75,12 +73,21 @@ def logout(
     check_name(name)
     from hermes_exec_agent.mcp.login import remove_login
 
-    removed = remove_login(name, os.environ)
+    removed = remove_login(name, os.environ)  # also of a server that was removed from the file by hand
+    if not removed:
+        _check_known(name, "hermes-exec mcp list")
     if json:
         show_json({"name": name, "removed": removed})
     else:
         note(f"the login at {name} is removed" if removed else f"there is no login at {name}")
     return 0
+
+
+def _check_known(name: str, remedy: str) -> None:
+    from hermes_exec.config.load import load_settings
+
+    if name not in load_settings().mcp:
+        raise UsageError(f"there is no MCP server {name!r}", remedy=remedy)
 
 
 def run_login(name: str, settings: "McpSettings", *, browser: bool, scope: str = "") -> bool:

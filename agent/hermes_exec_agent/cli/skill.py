@@ -275,7 +275,7 @@ def verify(
     for each in wrong if not json else []:
         say(each["why"])
     if not wrong and not json:
-        note(f"{len(chosen)} skills verified")
+        note(f"{len(chosen)} {'skill' if len(chosen) == 1 else 'skills'} verified")
     return CHECK_FAILED if wrong else 0
 
 

@@ -213,8 +213,8 @@ async def _prove(names: list[str], cases: list[str], *, changed: bool, json: boo
         for version in versions
         if not changed or not is_as_proven(version)
     ]
-    if changed and not codes:
-        note("no skill has to be checked again")
+    if not codes:
+        note("no skill has to be checked again" if changed else "no skill has a function that can be proven")
     for version in versions:
         if version.number in registry.skill(version.name).waiting:
             note(f"{version.name} {version.number} waits for a person: hermes-exec skill release {version.name}")

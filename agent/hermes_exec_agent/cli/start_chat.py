@@ -70,6 +70,8 @@ async def _chat(arguments: ChatArguments) -> int:
     try:
         return await start_chat(arguments, _report, cwd=start_folder(plan), secrets=plan.secrets)
     except NoModel as error:
+        if flags.json:
+            raise
         from hermes_exec_agent.frontends.chat.setup_help import format_setup_help
 
         print(flags.clean(format_setup_help(error.what, error.looked_for)), end="", file=sys.stderr)

@@ -25,8 +25,10 @@ _FREE = frozenset({"local", "ssh"})
 def complete_paths(incomplete: str) -> list[str]:
     """Complete a local path, the name of a target, or a path in a target."""
     is_target = ":" in incomplete.partition("/")[0]
-    if is_target and (found := _list_remote(incomplete)):
-        return found
+    if is_target:
+        found = _list_remote(incomplete)
+        if found or _names_path(incomplete):  # two lookups that are late would take twice as long
+            return found
     targets = [each if each.endswith((":", "/")) else f"{each}:" for each in complete_targets(incomplete)]
     return targets if is_target else targets + list_local(incomplete)
 
@@ -49,6 +51,14 @@ def list_local(incomplete: str) -> list[str]:
 
 def _is_shown(name: str, beginning: str) -> bool:
     return name.startswith(beginning) and (beginning.startswith(".") or not name.startswith("."))
+
+
+def _names_path(text: str) -> bool:
+    """Return whether ``TARGET:PATH`` goes beyond the name of the target."""
+    try:
+        return parse_path(text).path.startswith(("/", "~", "./", "../"))
+    except HermesError:
+        return False
 
 
 def _list_remote(incomplete: str) -> list[str]:

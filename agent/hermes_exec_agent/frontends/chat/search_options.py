@@ -22,8 +22,6 @@ USAGE = "[--since DATE] [--until DATE] [--in SCOPE]"
 DATES = '2026-01-31, "2026-01-31 14:30", today, yesterday, 12h, 7d or 2w'
 _AGO = re.compile(r"([0-9]{1,5})([hdw])")
 _UNITS_S = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
-_SHOWN = 5
-"""Targets that an error lists."""
 _OPTIONS = ("--since", "--until", "--in")
 
 
@@ -60,10 +58,11 @@ def create_filter(log: EventLog, since: str = "", until: str = "", within: Seque
 
 
 def _find_target(log: EventLog, word: str) -> str:
-    known = log.targets()
-    if word not in known:
-        shown = ", ".join(map(to_printable, [*SCOPES, LAST, "an ID", *known[:_SHOWN]]))
-        raise UsageError(f"--in: no conversation is in a target {to_printable(word)}", remedy=shown)
+    if word not in log.targets():
+        raise UsageError(
+            f"--in: no conversation is in a target {to_printable(word)}",
+            remedy=f"{', '.join(SCOPES)}, {LAST}, an ID, or a target as hermes-exec conversations list shows it",
+        )
     return word
 
 

@@ -92,8 +92,9 @@ def resolve_script(
     paths = [each.path for each in version.files]
     if script not in paths:
         near = [each for each in paths if each.rpartition("/")[2] == script.rpartition("/")[2]]
-        listed = near or [each for each in paths if each.startswith("scripts/")] or ["none"]
-        raise UsageError(f"{label} has no script {to_printable(script)}", remedy=f"one of {', '.join(listed[:20])}")
+        listed = near or [each for each in paths if each.startswith("scripts/")]
+        remedy = f"one of {', '.join(listed[:20])}" if listed else f"hermes-exec skill show {version.name}"
+        raise UsageError(f"{label} has no script {to_printable(script)}", remedy=remedy)
     if Right.SCRIPTS not in version.rights:
         raise Refused(
             f"{label}: its scripts may not run, as no sandbox was proven when it was registered",
