@@ -165,6 +165,7 @@ def test_a_running_program_names_the_parameter(terminal: hermes_exec.sync.Termin
     job.write("in\n")
     job.close_stdin()
     assert job.wait("10s").stdout == b"in\n"
+    job.prune()
     with terminal.pty("cat") as pty:
         check(lambda it: it.write(3), pty, "data: an int")
         check(lambda it: it.resize("x", 1), pty, "rows='x'")
