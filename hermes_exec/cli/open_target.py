@@ -26,10 +26,19 @@ _UNLIMITED_S = 10 * 365 * 86400.0
 
 
 class _Notes(logging.Handler):
-    """Prints log records as notes."""
+    """Prints log records as notes; those of the configuration once, as planning and opening a target both read it."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self._printed: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        note(record.getMessage())
+        message = record.getMessage()
+        if record.name == "hermes_exec.config":
+            if message in self._printed:
+                return
+            self._printed.add(message)
+        note(message)
 
 
 def show_warnings() -> None:

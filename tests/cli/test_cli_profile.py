@@ -56,6 +56,8 @@ def test_trust_can_be_taken_back(cli: Cli, project: Path) -> None:
 def test_an_ignored_project_is_a_warning_that_quiet_leaves_out(cli: Cli, project: Path) -> None:
     assert str(project).encode() in cli("run", "true").stderr
     assert cli("--quiet", "run", "true").stderr == b""
+    said = cli("chat", "--replay", "demo", "-q", "hello").stderr  # it plans the target, and then opens it
+    assert said.count(b"is ignored: not trusted") == 1
 
 
 def test_init_writes_a_file_once(cli: Cli) -> None:

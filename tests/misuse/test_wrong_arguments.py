@@ -143,9 +143,12 @@ def test_a_time_as_text_ends_the_command(terminal: hermes_exec.sync.Terminal) ->
 
 
 def test_a_job_takes_a_time_as_text(terminal: hermes_exec.sync.Terminal) -> None:
-    assert terminal.start("sleep 100", cap_s="0.3s").wait().timed_out
+    ended = terminal.start("sleep 100", cap_s="0.3s")
+    assert ended.wait().timed_out
     job = terminal.start("echo in", cap_s=math.inf)
     assert job.wait().ok
+    ended.prune()
+    job.prune()  # else the guest remains, to keep their results
 
 
 def test_a_running_program_names_the_parameter(terminal: hermes_exec.sync.Terminal) -> None:
@@ -165,6 +168,7 @@ def test_a_running_program_names_the_parameter(terminal: hermes_exec.sync.Termin
     job.write("in\n")
     job.close_stdin()
     assert job.wait("10s").stdout == b"in\n"
+    job.prune()
     with terminal.pty("cat") as pty:
         check(lambda it: it.write(3), pty, "data: an int")
         check(lambda it: it.resize("x", 1), pty, "rows='x'")

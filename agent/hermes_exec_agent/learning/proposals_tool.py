@@ -37,6 +37,7 @@ class ProposeChange(BaseTool[ProposalArguments]):
 
     name = "propose_change"
     position = 127
+    in_agent = True
     changes = False
     callable_from_scripts = False
     available_to_delegates = False

@@ -53,6 +53,7 @@ class SessionSearch(BaseTool[SessionSearchArguments]):
 
     name = "session_search"
     position = 126
+    in_agent = True
     changes = False
     only_reads = True
     callable_from_scripts = False

@@ -62,6 +62,7 @@ class MemoryTool(BaseTool[MemoryArguments]):
 
     name = "memory"
     position = 125
+    in_agent = True
     callable_from_scripts = False
     available_to_delegates = False
     arguments_type = MemoryArguments

@@ -30,6 +30,7 @@ class UserAsk(BaseTool[UserAskArguments]):
 
     name = "user_ask"
     position = 126
+    in_agent = True
     changes = False
     only_reads = True
     callable_from_scripts = False

@@ -79,7 +79,7 @@ def read_answer(event: HookEvent, result: Result) -> HookAnswer:
         return HookAnswer(failure=f"it was ended after {LIMIT_S:g} s")
     printed = result.stderr_text.strip()
     if result.exit_code == 2:
-        return HookAnswer(objection=_cut(printed) or "it gives no reason")
+        return HookAnswer(objection=_cut(printed) or "blocked without a reason")
     if result.exit_code != 0:
         how = f"exit code {result.exit_code}" if result.exit_code is not None else f"signal {result.signal}"
         return HookAnswer(failure=f"{how}{': ' if printed else ''}{printed}")
@@ -103,12 +103,12 @@ def _read_fields(fields: Mapping[str, Any]) -> HookAnswer:
     answer = HookAnswer(text=_text(specific, "additionalContext"), line=_text(fields, "systemMessage"))
     decision, permission = fields.get("decision"), specific.get("permissionDecision")
     if fields.get("continue") is False:
-        return replace(answer, objection=_text(fields, "stopReason") or "it gives no reason")
+        return replace(answer, objection=_text(fields, "stopReason") or "blocked without a reason")
     if decision == "block":
-        return replace(answer, objection=_text(fields, "reason") or "it gives no reason")
+        return replace(answer, objection=_text(fields, "reason") or "blocked without a reason")
     why = _text(specific, "permissionDecisionReason")
     if permission == "deny":
-        return replace(answer, objection=why or "it gives no reason")
+        return replace(answer, objection=why or "blocked without a reason")
     if permission == "ask":
         return replace(answer, asks=why or "it asks for a person's approval")
     # These leave the decision to the approvals of the conversation.

@@ -32,6 +32,7 @@ class CronJob(BaseTool[CronArguments]):
 
     name = "cronjob"
     position = 128
+    in_agent = True
     changes = False
     callable_from_scripts = False
     available_to_delegates = False
