@@ -54,6 +54,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("hermes_on", "Targets of the fixture `terminal`, unless --hermes-on names some.", type="args")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse options that exclude each other."""
+    if config.getoption("--hermes-record") and config.getoption("--hermes-replay"):
+        raise pytest.UsageError("--hermes-record and --hermes-replay exclude each other")
+
+
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Name the targets, if there are others than this machine."""
     targets = list_targets(config)
@@ -61,9 +67,11 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests that have a terminal in each of the targets."""
+    """Run tests that have a terminal in each of the targets. A single target is no part of a test's name."""
     if "hermes_target" in metafunc.fixturenames:
-        metafunc.parametrize("hermes_target", list_targets(metafunc.config), indirect=True, scope="session")
+        targets = list_targets(metafunc.config)
+        ids = targets if len(targets) > 1 else [getattr(pytest, "HIDDEN_PARAM", targets[0])]  # pytest has it since 8.4
+        metafunc.parametrize("hermes_target", targets, indirect=True, scope="session", ids=ids)
 
 
 def list_targets(config: pytest.Config) -> list[str]:
@@ -89,13 +97,11 @@ def terminal(request: pytest.FixtureRequest, hermes_target: str) -> Generator[Te
     from hermes_exec.errors import HermesError
 
     record, replay = request.config.getoption("--hermes-record"), request.config.getoption("--hermes-replay")
-    if record and replay:
-        raise pytest.UsageError("--hermes-record and --hermes-replay exclude each other")
     try:
         if replay:
             from hermes_exec.recording import RecordedTerminal, Recording
 
-            yield RecordedTerminal(Recording.load(_file_of(request.node, replay)))
+            yield RecordedTerminal(Recording.load(_file_of(request.node, replay, hermes_target)))
             return
         opened = hermes_exec.sync.open(hermes_target)
     except HermesError as error:
@@ -108,13 +114,15 @@ def terminal(request: pytest.FixtureRequest, hermes_target: str) -> Generator[Te
         from hermes_exec.recording import record as record_calls
 
         Path(record).mkdir(parents=True, exist_ok=True)
-        with record_calls(opened, _file_of(request.node, record)) as recorded:
+        with record_calls(opened, _file_of(request.node, record, hermes_target)) as recorded:
             yield recorded
 
 
-def _file_of(node: pytest.Item | pytest.Collector, folder: str) -> Path:
-    """Return the file of the recording of a test, or of tests that share a terminal."""
-    name = re.sub(r"[^\w.=-]+", "-", node.nodeid or "session").strip("-")
+def _file_of(node: pytest.Item | pytest.Collector, folder: str, target: str) -> Path:
+    """Return the file of the recording of a test, or of tests that share a terminal; one of several targets is named."""
+    several = len(list_targets(node.config)) > 1 and not isinstance(node, pytest.Item)
+    name = f"{node.nodeid or 'session'}-{target}" if several else node.nodeid
+    name = re.sub(r"[^\w.=-]+", "-", name or "session").strip("-")
     if len(name) > _LONGEST_NAME:
         name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
     return Path(folder) / f"{name}.json"

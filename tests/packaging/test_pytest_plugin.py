@@ -103,7 +103,8 @@ def test_the_plugin_imports_nothing_of_the_product() -> None:
 def test_a_recording_is_replayed_without_the_target(session: Session) -> None:
     code, text = session("--hermes-record", "kept")
     assert code == 0, text
-    assert len(list((session.folder / "kept").glob("*.json"))) == 2
+    names = {path.name for path in (session.folder / "kept").iterdir()}
+    assert names == {"test_it.py-test_a_command_runs.json", "test_it.py-test_another.json"}  # without the only target
     code, text = session("--hermes-replay", "kept", "-k", "command_runs", "--hermes-on", "local")
     assert code == 0, text
     (session.folder / "test_it.py").write_text(TESTS.replace("echo in", "echo other"))
@@ -112,4 +113,19 @@ def test_a_recording_is_replayed_without_the_target(session: Session) -> None:
     assert "was not recorded" in text
     code, text = session("--hermes-replay", "none")
     assert code == 1
-    assert "there is no recording" in text
+    assert "there is no recording none/test_it.py-test_a_command_runs.json" in text
+    code, text = session("--hermes-replay", "kept", "--hermes-record", "more")
+    assert code == 4
+    assert text.strip() == "ERROR: --hermes-record and --hermes-replay exclude each other"
+
+
+def test_targets_of_one_session_have_recordings_of_their_own(session: Session) -> None:
+    (session.folder / "test_it.py").write_text(
+        "def test_it(terminal, hermes_target):\n    terminal.run('echo ' + hermes_target, check=True)\n"
+    )
+    targets = ("--hermes-scope", "session", "--hermes-on", "local", "--hermes-on", "%6cocal")  # both are this machine
+    code, text = session("--hermes-record", "kept", *targets)
+    assert code == 0, text
+    assert {path.name for path in (session.folder / "kept").iterdir()} == {"session-local.json", "session--6cocal.json"}
+    code, text = session("--hermes-replay", "kept", *targets)
+    assert code == 0, text
