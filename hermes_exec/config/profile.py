@@ -50,8 +50,9 @@ class Profile(
     login: bool = False
     """Whether sessions are login shells, with /etc/profile and its `module` command. Programs and jobs have none."""
     setup: Words = ()
-    """Shell lines that run when the shell of a session starts, such as `module load python`. Programs (several arguments
-    of `run`) and jobs have no session. A line that fails is passed over; `LINE || exit 1` ends the session instead."""
+    """Shell lines that run when the shell of a session starts, such as `module load python`. Programs (several
+    arguments of `run`) and jobs have no session. A line that fails is passed over; `LINE || exit 1`
+    ends the session instead."""
     python: Text | None = None
     """The interpreter to use there; the best of the usual ones when left out."""
     carrier: Literal["auto", "guest", "plain"] = "auto"

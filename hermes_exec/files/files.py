@@ -58,6 +58,16 @@ def parse_listing(folder: bytes, data: bytes) -> list[FileInfo]:
     return found
 
 
+def _check_range(offset: int, length: int | None) -> None:
+    if not all(0 <= number < 1 << 63 for number in (offset, length or 0)):
+        raise UsageError(f"offset {offset}, length {length}", remedy="numbers from 0 to 2**63 - 1")
+
+
+def _check_mode(mode: int | None) -> None:
+    if mode is not None and mode not in range(0o10000):
+        raise UsageError(f"mode={mode!r} is no file mode", remedy="a number such as 0o644")
+
+
 @check_calls
 class Files:
     """The files of one target. A relative path is seen from ``default_cwd``, else from the terminal's folder.
@@ -78,8 +88,7 @@ class Files:
 
     async def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
         """The content of a file, or ``length`` bytes of it from ``offset`` on; fewer when it ends before."""
-        if offset < 0 or (length is not None and length < 0):
-            raise UsageError(f"offset {offset}, length {length}", remedy="numbers from 0 on")
+        _check_range(offset, length)
         mover = self._requests.bulk_transfer if offset == 0 and length is None else None
         if mover is not None and (whole := await self._read_beside(mover, path)) is not None:
             return whole
@@ -102,8 +111,7 @@ class Files:
 
     async def read_resolved(self, path: Path, offset: int = 0, length: int | None = None) -> tuple[ResolvedPath, bytes]:
         """Read as ``read`` does, and say which file that was: both are of the same open file."""
-        if offset < 0 or (length is not None and length < 0):
-            raise UsageError(f"offset {offset}, length {length}", remedy="numbers from 0 on")
+        _check_range(offset, length)
         async with self._requests.stream(
             "read", path, offset=offset, length=length, beside=False, trace=True
         ) as stream:
@@ -129,6 +137,7 @@ class Files:
         added. ``parents`` makes missing folders, ``durable`` returns only when the disk has it.
         """
         validate_content(data)
+        _check_mode(mode)
         options = {"mode": mode, "append": append, "parents": parents, "durable": durable, "size": len(data)}
         mover = self._requests.bulk_transfer if len(data) >= staging.WORTH and not append else None
         if mover is not None and await self._write_beside(mover, path, data, options):
@@ -186,6 +195,7 @@ class Files:
 
     async def mkdir(self, path: Path, *, parents: bool = False, mode: int | None = None) -> None:
         """Make a folder; with ``parents`` those above it too, and one that is there already will do."""
+        _check_mode(mode)
         await self._requests.request("mkdir", "cannot make", path, parents=parents, mode=mode)
 
     async def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False) -> None:
@@ -209,6 +219,7 @@ class Files:
 
     async def chmod(self, path: Path, mode: int) -> None:
         """Set the permissions of what a path leads to."""
+        _check_mode(mode)
         await self._requests.request("chmod", "cannot change the mode of", path, mode=mode)
 
     async def symlink(self, target: Path, path: Path, *, replace: bool = False) -> None:
