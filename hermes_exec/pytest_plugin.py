@@ -74,9 +74,11 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests that have a terminal in each of the targets."""
+    """Run tests that have a terminal in each of the targets. A single target is no part of a test's name."""
     if "hermes_target" in metafunc.fixturenames:
-        metafunc.parametrize("hermes_target", list_targets(metafunc.config), indirect=True, scope="session")
+        targets = list_targets(metafunc.config)
+        ids = targets if len(targets) > 1 else [getattr(pytest, "HIDDEN_PARAM", targets[0])]  # pytest has it since 8.4
+        metafunc.parametrize("hermes_target", targets, indirect=True, scope="session", ids=ids)
 
 
 def list_targets(config: pytest.Config) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.cli.console import note
 from hermes_exec.cli.global_flags import flags
-from hermes_exec.errors import HermesError, UsageError
+from hermes_exec.errors import HermesError, Unsupported, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -116,6 +116,17 @@ def plan_personal(on: str | None, settings: Settings | None = None) -> Plan:
     plan.cwd = start_folder(plan)
     plan.backend.options = replace(plan.backend.options, personal=True)
     return plan
+
+
+def refuse_to_leave(terminal: Terminal, what: str) -> None:
+    """Refuse to start ``what``, which shall outlive this program, in a target that ends with this program.
+
+    Raises:
+        Unsupported: nothing can reach the target again.
+    """
+    if terminal.capabilities.jobs and not terminal.capabilities.reconnect:
+        why = f"{what} would end with this command, because nothing can connect to this target again"
+        raise Unsupported(f"{terminal.target}: {why}", remedy="run it in the foreground, or in a target that stays")
 
 
 @asynccontextmanager

@@ -138,12 +138,16 @@ def _join(parts: list[str]) -> str:
 
 
 def check(*, json: Json = False) -> int:
-    """Check every profile and print all problems. The exit code is 1 if there are any."""
+    """Check every profile and print all problems. The exit code is 1 if there are any.
+
+    A file or profile that is ignored is a problem.
+    """
     from hermes_exec.config.load import check as problems_of
+    from hermes_exec.config.load import load_settings
 
     try:
-        found = read_settings()
-        problems = problems_of(found)
+        found = load_settings()
+        problems = [*found.warnings, *problems_of(found)]
         files = [str(path) for path in found.files]
     except ConfigError as error:
         problems, files = str(error).splitlines(), []

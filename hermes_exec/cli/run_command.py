@@ -12,7 +12,7 @@ from hermes_exec.cli.arguments import parse_duration, parse_limits, parse_variab
 from hermes_exec.cli.console import note
 from hermes_exec.cli.fast_args import parse_run
 from hermes_exec.cli.global_flags import flags
-from hermes_exec.cli.open_target import open_planned, plan_personal, to_time_limit
+from hermes_exec.cli.open_target import open_planned, plan_personal, refuse_to_leave, to_time_limit
 from hermes_exec.cli.stdio import Output, feed
 from hermes_exec.config.type_names import GROUP
 from hermes_exec.errors import HermesError, UsageError
@@ -224,6 +224,7 @@ async def start_job(plan: Plan, arguments: RunArguments) -> dict[str, Any]:
         HermesError: the target failed.
     """
     async with open_planned(plan) as terminal:
+        refuse_to_leave(terminal, "a job")
         job = await terminal.start(
             _get_command(arguments),
             name=arguments.name,

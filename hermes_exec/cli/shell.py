@@ -9,7 +9,7 @@ from hermes_exec.cli import interruptible
 from hermes_exec.cli.arguments import parse_duration, parse_variables
 from hermes_exec.cli.attach_pty import run_attached
 from hermes_exec.cli.fast_args import RunArguments
-from hermes_exec.cli.open_target import open_planned, plan_personal
+from hermes_exec.cli.open_target import open_planned, plan_personal, refuse_to_leave
 from hermes_exec.cli.options import Cwd, Env, Json, On
 from hermes_exec.cli.run_command import run_command
 
@@ -64,6 +64,8 @@ def shell(
 
     async def work() -> int:
         async with open_planned(plan_personal(on)) as terminal:
+            if keep_s:
+                refuse_to_leave(terminal, "a kept shell")
             variables = parse_variables(env or [])
             return await run_attached(terminal, None, cwd=cwd, env=variables, name=name, keep_s=keep_s, json=json)
 

@@ -48,9 +48,11 @@ class Profile(
     shell: Text | None = None
     """The shell of sessions; bash where there is one, else sh, when left out."""
     login: bool = False
-    """Whether sessions are login shells, with /etc/profile and its `module` command."""
+    """Whether sessions are login shells, with /etc/profile and its `module` command. Programs and jobs have none."""
     setup: Words = ()
-    """Shell lines that run before anything else there, such as `module load python`."""
+    """Shell lines that run when the shell of a session starts, such as `module load python`. Programs (several
+    arguments of `run`) and jobs have no session. A line that fails is passed over; `LINE || exit 1`
+    ends the session instead."""
     python: Text | None = None
     """The interpreter to use there; the best of the usual ones when left out."""
     carrier: Literal["auto", "guest", "plain"] = "auto"

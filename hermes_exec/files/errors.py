@@ -89,8 +89,10 @@ def raise_for_answer(answer: Mapping[str, Any], what: str, path: str, *, state: 
     if not isinstance(message, str) or not isinstance(code, int) or not isinstance(where, bytes):
         raise ProtocolError("the guest's answer is invalid")
     if kind == "os":
-        if where.rpartition(b"/")[2].startswith(TEMPORARY):  # a temporary name of ours, which the user does not know
-            where = os.fsencode(path)
+        asked = os.fsencode(path)
+        # A temporary name of ours, which the user does not know, or the last name of what was asked for.
+        if where.rpartition(b"/")[2].startswith(TEMPORARY) or where == asked.rstrip(b"/").rpartition(b"/")[2]:
+            where = asked
         raise path_error(what, os.fsdecode(where), code, message[:_LONGEST], state=state)
     if kind == "refused":
         raise path_error(what, path, errno.EBADMSG, message[:_LONGEST], state=state, remedy="the same again")

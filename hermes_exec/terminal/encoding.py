@@ -131,10 +131,10 @@ def validate_seconds(seconds: Any, name: str, most: float, *, zero: bool = False
 
 
 def validate_count(count: Any, name: str) -> int:
-    """Return the value of the parameter ``name``, which must be an integer not below 0."""
-    if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
+    """Return the value of the parameter ``name``, which must be an integer from 0 to 2**63 - 1."""
+    if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 63:
         return count
-    raise UsageError(f"{name}={count!r:.40} is not a count", remedy="a whole number, 0 or more")
+    raise UsageError(f"{name}={count!r:.40} is not a count", remedy="a whole number from 0 to 2**63 - 1")
 
 
 def validate_offset(offset: Any, name: str) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import require_part
 from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
@@ -34,6 +35,16 @@ def test_a_job_is_listed_by_another_process(cli: Cli) -> None:
     head, row = cli("jobs").stdout.decode().splitlines()
     assert head.split()[:3] == ["JOB", "NAME", "STATE"]
     assert row.split()[:3] == [job, "waits", "running"]
+
+
+@pytest.mark.parametrize("words", [("run", "--detach", "touch left"), ("shell", "--keep")])
+def test_nothing_is_left_in_a_target_that_ends_with_the_command(cli: Cli, words: tuple[str, ...]) -> None:
+    require_part("bwrap", "makes a sandbox, which ends with its process")
+    done = cli(words[0], "--on", "bubblewrap", *words[1:])
+    assert done.returncode == 2, done.stderr
+    assert b"bubblewrap: a " in done.stderr
+    assert b" would end with this command" in done.stderr
+    assert done.stdout == b""
 
 
 def test_attach_shows_all_and_ends_as_the_job_does(cli: Cli) -> None:

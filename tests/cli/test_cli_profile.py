@@ -115,6 +115,17 @@ def test_check_is_content_when_nothing_is_wrong(cli: Cli) -> None:
     assert cli.json("profile", "check", "--json")["problems"] == []
 
 
+def test_check_is_not_content_with_a_file_that_it_could_not_check(cli: Cli, project: Path) -> None:
+    done = cli("profile", "check")
+    assert done.returncode == 1
+    assert b"is ignored: not trusted. Try: read it, then hermes-exec profile trust" in done.stderr
+    assert b"no problems" not in done.stderr
+    assert done.stderr.count(b"is ignored") == 1
+    cli("profile", "trust")
+    assert cli("profile", "check").returncode == 0
+    assert str(project).encode() in cli("profile", "check").stderr
+
+
 def test_show_tells_values_and_where_secrets_are_found(cli: Cli) -> None:
     cli.configure(WITH_SECRET)
     told = cli.json("profile", "show", "here", "--json")

@@ -223,8 +223,8 @@ def test_remove_of_a_full_folder_says_recursive(rig: Rig) -> None:
     (rig.there / "d").mkdir()
     (rig.there / "d/a").touch()
     with pytest.raises(OSError, match="recursive=True") as caught:
-        rig.run(rig.files.remove("d"))
-    assert caught.value.errno == errno.ENOTEMPTY
+        rig.run(rig.files.remove(str(rig.there / "d")))
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOTEMPTY, str(rig.there / "d"))
     assert (rig.there / "d/a").exists()
 
 
@@ -352,6 +352,22 @@ def test_a_relative_path_is_seen_from_the_default_folder(rig: Rig) -> None:
 def test_what_is_no_path_is_a_usage_error(rig: Rig, path: str) -> None:
     with pytest.raises(UsageError, match="is not a path"):
         rig.run(rig.files.read(path))
+
+
+@pytest.mark.parametrize("mode", [-1, 0o10000, 1 << 70, "755"])
+def test_what_is_no_mode_is_a_usage_error_and_changes_nothing(rig: Rig, mode: int) -> None:
+    (rig.there / "a").touch(0o640)
+    for change in (rig.files.chmod("a", mode), rig.files.write("a", b"1", mode=mode), rig.files.mkdir("d", mode=mode)):
+        with pytest.raises(UsageError, match="is not a file's mode"):
+            rig.run(change)
+    assert (rig.there / "a").stat().st_mode & 0o7777 == 0o640
+    assert os.listdir(rig.there) == ["a"]
+
+
+@pytest.mark.parametrize(("offset", "length"), [(1 << 63, None), (0, 1 << 70), (-1, None), (0, -1)])
+def test_what_is_no_range_is_a_usage_error(rig: Rig, offset: int, length: int | None) -> None:
+    with pytest.raises(UsageError, match="is not a count"):
+        rig.run(rig.files.read("/dev/null", offset, length))
 
 
 def test_a_hundred_operations_at_once_all_answer(rig: Rig) -> None:

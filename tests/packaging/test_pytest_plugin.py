@@ -127,3 +127,15 @@ def test_wrong_options_are_wrong_usage_in_one_line(session: Session, words: tupl
     code, text = session(*words)
     assert (code, "Traceback" in text) == (4, False)
     assert said in text
+
+
+def test_targets_of_one_session_have_recordings_of_their_own(session: Session) -> None:
+    (session.folder / "test_it.py").write_text(
+        "def test_it(terminal, hermes_target):\n    terminal.run('echo ' + hermes_target, check=True)\n"
+    )
+    targets = ("--hermes-scope", "session", "--hermes-on", "local", "--hermes-on", "%6cocal")  # both are this machine
+    code, text = session("--hermes-record", "kept", *targets)
+    assert code == 0, text
+    assert {path.name for path in (session.folder / "kept").iterdir()} == {"session-local.json", "session--6cocal.json"}
+    code, text = session("--hermes-replay", "kept", *targets)
+    assert code == 0, text
