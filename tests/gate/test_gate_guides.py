@@ -148,6 +148,7 @@ def test_bytes_that_no_model_reads_are_data(tmp_path: Path) -> None:
     ):
         (folder / "assets" / f"{number}.bin").write_bytes(data)
     (folder / "assets" / "latin.txt").write_bytes(b"Gr\xfc\xdfe")
+    (folder / "assets" / "twice.txt").write_bytes(b"one\r\r\ntwo\r\r\n")
     (folder / "SKILL.md").write_bytes(b"\xef\xbb\xbf" + ABOUT.replace("\n", "\r\n").encode())
     assert advised(judge(folder)) == {"manifest.not-text", "manifest.mark"}
 
@@ -159,6 +160,7 @@ HONEST = {
     "emoji": "👩‍💻 🏳️‍🌈 1️⃣ ❤️‍🔥 🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f 🫩 \U0001fadf",
     "ideographs": "葛\U000e0100飾区 日本語 中文 한국어",
     "science": "σmax = ρair · Δx, 10 μm, π/2, naïve, Ωhm",  # noqa: RUF001  the letters are meant
+    "formulas": "Xβⱼ + φ₁yₜ = Σβᵢxᵢ + θ₁²",
     "declined": "Открой PDFку через APIшку или URLы",  # noqa: RUF001  the letters are meant
     "icons": "\ue0b0 powerline \uf0ac",
     "code": '```c\nprintf("%s\\n", u8"→ é");\f\n```\n┌─┐│└┘ ✓ ✗',

@@ -13,14 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes_exec_policies.gate.cases import Case
+from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.launch import read_program
 from hermes_exec_policies.gate.manifest import read_signature
+from hermes_exec_policies.gate.parts import list_parts
 from hermes_exec_policies.gate.rewrites import Instrumented, instrument
 from hermes_exec_policies.gate.trial_arguments import generate_arguments, is_encoded
 from tests.rigs import corpus, judged
 from tests.rigs.breadth import choose, thorough
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Require
 
 TRICKS = corpus.items("judge")
@@ -114,6 +119,59 @@ def find_untaken(recorded: Instrumented, calls: list[tuple[Any, ...]], capfd: py
             names["run"](*call)
     seen = recorded.read_outcomes("HXCALL 0\n" + capfd.readouterr().err)[0]
     return sorted((recorded.lines[number], way) for number, way in recorded.ways - seen)
+
+
+UNNEEDED: dict[str, tuple[str, str]] = {
+    "all needed": ("c = [a, b]\n return sum(c)", ""),
+    "an operand": ("return a + b + a // 1000", "a // 1000"),
+    "an entry": ("t = {20: 22, 7: 1}\n return a + b * t[a] // 22", "7"),
+    "an item": ("return sum((a, b, a >> 9))", "a >> 9"),
+    "an assignment": ("t = {a: b}\n t[7] = 1\n return a + t[a]", "t[7] = 1"),
+    "a method": ("return int(str(a + b).replace('77', '78'))", "str(a + b).replace('77', '78')"),
+    "a subscript": ("return int(str(a + b)[:2])", "str(a + b)[:2]"),
+    "an argument": ("return sum([a, b], a // 99)", "a // 99"),
+    "a text": ("return int(f\"{a + b}{''.zfill(a // 99)}\")", "{''.zfill(a // 99)}"),
+    "an error": ("if a + b > 99: raise ValueError\n return a + b", ""),
+    "a caught error": ("try:\n  if a + 0 > 99: raise ValueError\n  return a + b\n except KeyError: raise", "0"),
+    "constants": ("return sum([a, b], start=0) + int(isinstance(a, (int, str))) - 1", ""),
+    "another function": ("return add(a, b)\ndef add(x, y):\n return x + y + x // 99", "x // 99"),
+}
+
+
+@pytest.mark.parametrize("case", UNNEEDED)
+def test_a_part_without_which_the_case_has_the_same_result_is_found(case: str) -> None:
+    body, expected = UNNEEDED[case]
+
+    def call(source: str) -> Any:
+        names: dict[str, Any] = {}
+        with contextlib.suppress(Exception):
+            exec(source, names)
+            return names["run"](20, 22)
+        return None
+
+    source = f"def run(a, b):\n {body}\n"
+    assert call(source) == 42
+    unneeded = {each.text for each in list_parts(source, "run")[1:] if call(each.source) == 42}
+    assert expected in unneeded if expected else not unneeded
+
+
+def test_files_of_a_case_show_which_parts_it_needs(require: Require, tmp_path: Path) -> None:
+    require("bwrap", "makes the sandbox")
+    code = (
+        "import pathlib\n\n\ndef run(name: str) -> int:\n"
+        '    """Write a greeting to hello.txt."""\n'
+        '    text = f"Hello {name}\\n" + "Bye\\n"\n'
+        '    return pathlib.Path("/app/data/hello.txt").write_text(text)\n'
+    )
+    test = judged.TEST.partition("def test_sum")[0] + (
+        "def test_sum():\n    assert main.run('Ann') == 14\n"
+        "    assert pathlib.Path('/app/data/hello.txt').read_text() == 'Hello Ann\\nBye\\n'\n"
+    )
+    files = {"scripts/main.py": code, "tests/test_main.py": test}
+    skill = corpus.write_skill(tmp_path / "write-greeting", files)
+
+    case = {"arguments": {"name": "Bo"}, "files": {"hello.txt": {"equals": "Hello Bo\nBye\n"}}}
+    assert asyncio.run(check(skill, cases=[Case.parse(json.dumps(case))])).level == "person"
 
 
 UNTAKEN: dict[str, tuple[str, list[Any]]] = {

@@ -26,7 +26,7 @@ BEGIN, END = "<!-- tricks on the judge: written by tests/rigs/judged.py -->", "<
 REFUSED = "refused"
 _AT_ONCE = 2
 _CASE = Case({"a": 20, "b": 22}, 42, Level.PERSON)
-_TEST = """\
+TEST = """\
 import pathlib
 import sys
 
@@ -46,7 +46,7 @@ async def judge(items: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str]]:
     async def one(item: dict[str, Any]) -> tuple[str, str]:
         async with turns:
             with tempfile.TemporaryDirectory(prefix="judged-") as room:
-                files = {"scripts/main.py": item["code"], "tests/test_main.py": item.get("test", _TEST)}
+                files = {"scripts/main.py": item["code"], "tests/test_main.py": item.get("test", TEST)}
                 report = await check(corpus.write_skill(Path(room) / item["id"], files), cases=[_CASE])
         if report.evidence is None:
             return REFUSED, report.reasons[0]

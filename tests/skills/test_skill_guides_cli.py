@@ -171,6 +171,7 @@ def test_trust_and_grants_are_a_persons_and_for_one_version(
         ["grant", "add-numbers", "--folder", "in=/no/such/folder"],
         ["export", "nothing", "out"],
         ["import", "add-numbers", "/no/such/file"],
+        ["import", ""],
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

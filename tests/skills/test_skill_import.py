@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,6 +234,15 @@ def test_a_hostile_archive_leaves_nothing(home: RegistryHome, tmp_path: Path, ki
     refused(home, str(tmp_path / "x.tar.gz"), tmp_path / "work")
     left = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "SKILL.md"]
     assert left == [tmp_path / "x.tar.gz"]
+
+
+def test_of_two_imports_at_once_one_is_no_update_of_the_other(skill: SkillCommand, tmp_path: Path) -> None:
+    for number in "12":
+        write(tmp_path / number, {"logs/SKILL.md": f"{guide('logs')}{number}\n"})
+    with ThreadPoolExecutor(2) as threads:
+        codes = [each.returncode for each in threads.map(lambda number: skill("import", f"{number}/logs"), "12")]
+    assert sorted(codes) in ([0, 2], [0, 125])  # asked for, or changed meanwhile
+    assert json.loads(skill("show", "logs", "--json").stdout)["number"] == 1
 
 
 def test_archives_and_folders_are_imported_whole_or_not_at_all(

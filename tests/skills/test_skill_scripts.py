@@ -176,6 +176,14 @@ except OSError:
     assert ["--host HOST" in run(home, code).hint for code in ("1", "0")] == [True, False]
 
 
+def test_a_missing_module_is_told_with_what_declares_its_package(
+    sandboxes: None, home: RegistryHome, tmp_path: Path
+) -> None:
+    register(home, tmp_path, {"scripts/fill.py": "import fits_of_stars\n"})
+    assert "no module fits_of_stars" in (outcome := run(home)).hint
+    assert "needs-packages" in outcome.hint
+
+
 def test_a_time_limit_ends_every_process(sandboxes: None, home: RegistryHome, tmp_path: Path) -> None:
     text = "import subprocess, time\nsubprocess.Popen(['sleep', '914532'], start_new_session=True)\ntime.sleep(600)\n"
     register(home, tmp_path, {"scripts/fill.py": text})

@@ -336,6 +336,9 @@ def _format_time(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
+_NO_EVIDENCE = "none: it is a guide, and nothing of it was run as a function"
+
+
 def _describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the rows of the table; --json has all facts."""
     from hermes_exec_agent.cli import skill_evidence
@@ -360,7 +363,7 @@ def _describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
         "written by": written_by,
         "protection": facts["protection"],
         "registered": _format_time(facts["registered"]),
-        "evidence": facts["level"] or "none: it is a guide, and nothing of it was run as a function",
+        "evidence": skill_evidence.describe_level(facts["level"]) if facts["level"] else _NO_EVIDENCE,
         **{f"  {key}": str(value) for key, value in seen.items() if isinstance(value, int)},
         **_describe_function(facts),
         "files": f"{len(facts['files'])}, SHA-256 {facts['digest']}",

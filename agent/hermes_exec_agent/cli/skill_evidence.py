@@ -90,7 +90,7 @@ def _describe_cases(seen: dict[str, Any]) -> list[tuple[str, str]]:
     if not seen:
         return [("evidence", "none: nothing of it was run as a function")]
     rows = [
-        ("evidence", str(seen["level"])),
+        ("evidence", describe_level(str(seen["level"]))),
         ("its own tests", f"{seen['tests']}, which noticed {seen['killed']} of {seen['mutants']} mutants"),
     ]
     held: list[dict[str, Any]] = list(seen.get("held") or ())
@@ -98,6 +98,13 @@ def _describe_cases(seen: dict[str, Any]) -> list[tuple[str, str]]:
         source = case.get("source", "unknown")
         rows.append((f"  case {number}", f"{source}: {jsonlib.dumps(case, sort_keys=True)[:120]}"))
     return rows
+
+
+def describe_level(level: str) -> str:
+    """Return a level of evidence with what it confirms."""
+    if level in {"person", "separate"}:
+        return f"{level}: the results of its cases are confirmed, and no others"
+    return f"{level}: its own tests, or cases that do not need all of the function"
 
 
 def describe_findings(findings: list[dict[str, Any]]) -> list[tuple[str, str]]:

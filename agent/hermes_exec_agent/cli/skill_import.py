@@ -12,7 +12,7 @@ from hermes_exec.cli.confirm import confirm
 from hermes_exec.cli.console import CHECK_FAILED, note, say
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.agent_shell import refuse_agent
 from hermes_exec_agent.cli.skill_grants import Bounds, Data, Folders, Hosts, parse_grants
 from hermes_exec_agent.cli.skill_judge import (
@@ -26,11 +26,13 @@ from hermes_exec_agent.cli.skill_judge import (
 )
 
 if TYPE_CHECKING:
+    from hermes_exec_agent.skills.registry.admission import AdmissionResult
     from hermes_exec_agent.skills.registry.record import Author, Version
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_agent.skills.registry.sources import SkillSource
     from hermes_exec_policies.gate.grants import Grants
     from hermes_exec_policies.gate.tree import Tree
+    from hermes_exec_policies.gate.verdict import Report
 
 
 def import_skills(  # noqa: PLR0913  each is an option
@@ -104,13 +106,17 @@ def _copy(opened: "SkillSource", chosen: list[str], work: Path) -> "list[Tree] |
     return trees
 
 
-def _agree(registry: "Registry", opened: "SkillSource", trees: "list[Tree]", *, yes: bool, json: bool) -> "list[Tree]":
+def _agree(
+    registry: "Registry", opened: "SkillSource", trees: "list[Tree]", *, yes: bool, json: bool
+) -> "dict[Tree, int | None]":
     """Return the copies that are new, after a person agreed to each update of a registered skill.
+
+    Each has the version that it replaces, 0 for a new skill; None if that version is pinned or archived.
 
     Raises:
         UsageError: an update needs an answer, and there is no terminal.
     """
-    fresh: list[Tree] = []
+    fresh: dict[Tree, int | None] = {}
     for tree in trees:
         skill = registry.skills().get(tree.root.name)
         version = registry.read_version(skill) if skill is not None else None
@@ -131,14 +137,16 @@ def _agree(registry: "Registry", opened: "SkillSource", trees: "list[Tree]", *, 
                            f"{opened.origin.source}? Trust and grants do not carry over."):  # fmt: skip
                 note(f"{version.name} {version.number} stays the current version")
                 continue
-        fresh.append(tree)
+        fresh[tree] = 0
+        if skill is not None:
+            fresh[tree] = None if skill.pinned or skill.archived else skill.current
     return fresh
 
 
 async def _register(
     registry: "Registry",
     opened: "SkillSource",
-    trees: "list[Tree]",
+    trees: "dict[Tree, int | None]",
     author: "Author",
     grants: "Grants",
     cases: list[str],
@@ -156,12 +164,9 @@ async def _register(
         for tree in trees
     ]
     passed = all(report.accepted for report in reports)
-    registered: list[AdmissionResult] = []
-    for tree, report in zip(trees, reports, strict=True):
-        version = None
-        if passed:
-            version = guides.record(registry, tree, report, author=author, origin=opened.origin, insist=insist)
-        registered.append(AdmissionResult(report, version))
+    registered = [AdmissionResult(report, None) for report in reports]
+    if passed:
+        registered = _record(registry, opened, dict(zip(trees, reports, strict=True)), trees, author, insist=insist)
     if json:
         show_json([_describe(each.report.facts(), each.version) for each in registered])
         return 0 if passed else CHECK_FAILED
@@ -175,6 +180,33 @@ async def _register(
     if not passed:
         say("nothing was imported")
     return 0 if passed else CHECK_FAILED
+
+
+def _record(
+    registry: "Registry",
+    opened: "SkillSource",
+    reports: "dict[Tree, Report]",
+    bases: "dict[Tree, int | None]",
+    author: "Author",
+    *,
+    insist: bool,
+) -> "list[AdmissionResult]":
+    """Register accepted skills one after the other; an error names those that were registered before it."""
+    from hermes_exec_agent.skills.registry import guides
+    from hermes_exec_agent.skills.registry.admission import AdmissionResult
+
+    found: list[AdmissionResult] = []
+    try:
+        for tree, report in reports.items():
+            version = guides.record(
+                registry, tree, report, author=author, origin=opened.origin, insist=insist, replaces=bases[tree]
+            )
+            found.append(AdmissionResult(report, version))
+    except HermesError:
+        if found:
+            note(f"imported before the error: {', '.join(each.report.name for each in found)}")
+        raise
+    return found
 
 
 def _describe(report: dict[str, Any], version: "Version | None") -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _print_report(report: "Report") -> None:
         say(f"{name} is refused: {report.outcome}")
         return
     if report.evidence and report.level == "self-tested":
-        note(f"{name}: cases from outside do not cover all of it. Try: --case, with an expected result")
+        note(f"{name}: cases from outside do not cover every way and part of it. Try: --case, with an expected result")
     evidence = report.level or f"rights: {', '.join(report.rights)}"
     took = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in report.seconds.items())
     note(f"{name} is accepted ({evidence}); {took}")
@@ -151,7 +151,7 @@ def add(  # noqa: PLR0913  each is an option
 ) -> int:
     """Check a skill and register it if it passes; the exit code is 1 if it does not.
 
-    The cases of --case must not be known to the author. Unless they take every way through the function, the skill is
+    The cases of --case must not be known to the author. Unless they need all of the function, the skill is
     registered as self-tested, and a user has to agree to each run. A folder without a function and tests is registered
     as a guide.
     """

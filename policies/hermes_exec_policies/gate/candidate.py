@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_policies.gate import behavior_rules, launch
+from hermes_exec_policies.gate.cases import read_texts
 from hermes_exec_policies.gate.launch import (
     CallResult,
     copy_path,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from hermes_exec_policies.gate.cases import LeftFile
     from hermes_exec_policies.gate.manifest import Manifest
     from hermes_exec_policies.gate.tree import Tree
     from hermes_exec_policies.gate.verdict import Finding
@@ -99,6 +101,24 @@ class Candidate:
             self.turns, wall_s=self.wall_s, watch=behavior_rules.REFUSED_CALLS,
         )  # fmt: skip
         return [to_call_result(each) for each in seen.answers()], seen.log
+
+    async def call_texts(
+        self, texts: Sequence[str], arguments: dict[str, Any] | list[Any], kept: int
+    ) -> list[tuple[CallResult, dict[str, LeftFile]]]:
+        """Call other texts of the script with the same arguments in one sandbox; stops when its time is up.
+
+        Returns the results, and the texts that were left in files, up to ``kept`` bytes for each.
+        """
+        seen = await launch.run_launch(
+            launch_varied(
+                self.policy, self.tree.root, self.manifest.module, entry=self.manifest.entry,
+                function=self.manifest.signature.function, requests=[arguments] * len(texts), texts=texts, kept=kept,
+                environment=self.environment,
+            ),
+            self.turns, wall_s=self.wall_s, watch=behavior_rules.REFUSED_CALLS,
+        )  # fmt: skip
+        found = [(read_texts(each.pop("left", {})), each) for each in seen.answers()]
+        return [(to_call_result(each), left) for left, each in found]
 
     def by_name(self, arguments: dict[str, Any] | list[Any]) -> dict[str, Any] | None:
         """Return arguments by name; None if there are too many."""

@@ -55,6 +55,13 @@ def read_left_files(folder: Path) -> dict[str, LeftFile]:
     }
 
 
+def read_texts(told: Any) -> dict[str, LeftFile]:
+    """Return files by their paths from texts that a process in the sandbox reported."""
+    texts = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+    data = {path: str(text).encode(errors="replace") for path, text in texts.items()}
+    return {path: LeftFile(len(each), hashlib.sha256(each).hexdigest(), each) for path, each in data.items()}
+
+
 def _read(path: Path) -> LeftFile:
     digest, size, first = hashlib.sha256(), 0, b""
     with path.open("rb") as file:

@@ -227,7 +227,7 @@ def launch_mutants(
     return _build_launch(policy, tree, module, words, b"", environment, {str(testing): TESTING, str(folder): MUTANTS})
 
 
-def launch_varied(
+def launch_varied(  # noqa: PLR0913  each is a part of the launch
     policy: Policy,
     tree: Path,
     module: str,
@@ -235,16 +235,22 @@ def launch_varied(
     entry: str,
     function: str,
     requests: Sequence[Mapping[str, Any] | list[Any]],
+    texts: Sequence[str] = (),
+    kept: int = 0,
     environment: Path | None = None,
 ) -> SkillLaunch:
     """Prepare the launch of calls with several requests, one after the other in one new sandbox.
+
+    ``texts`` replace the script, one for each request; of the files that a call leaves, ``kept`` bytes are reported.
 
     Raises:
         Unsupported: a required rule cannot be enforced here.
     """
     given = (f"{SKILLS}/{module}", entry, function, PACKAGES if environment else "", read_program("call"))
     words = ("-I", "-S", "-B", "-c", read_program("varied"), *given)
-    return _build_launch(policy, tree, module, words, marshal.dumps([*requests], _OLDEST), environment)
+    return _build_launch(
+        policy, tree, module, words, marshal.dumps([[*texts], [*requests], kept], _OLDEST), environment
+    )
 
 
 def launch_imports(

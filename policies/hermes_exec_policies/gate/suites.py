@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec._async import gather_or_cancel
 from hermes_exec_policies.gate import launch
-from hermes_exec_policies.gate.cases import Case, extract_call, extract_cases, find_difference, is_same
+from hermes_exec_policies.gate.cases import Case, extract_call, extract_cases, find_difference, is_same, strongest_level
+from hermes_exec_policies.gate.parts import Part, list_parts
 from hermes_exec_policies.gate.rewrites import Mutant, freeze_result, make_mutants, make_small_mutants
 from hermes_exec_policies.gate.trial_arguments import check_generated, is_encoded, make_variants
 from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
@@ -38,6 +39,11 @@ _SMALL_S = 4.0
 """The CPU time of the small mutants, as a multiple of the duration of the skill's tests; pytest's import is added."""
 _VARIED = 3
 """The most values of one argument with which it is called to see whether the argument has an effect."""
+_MOST_PARTS = 200
+"""The most parts of a function without which its cases are tried."""
+_NAMED_PARTS = 3
+_KEPT_FILES = 65_536
+"""Bytes of files that are compared for each of these calls."""
 _TRIED = 2
 """The most cases with which a mutant that the tests do not notice is called."""
 
@@ -59,7 +65,7 @@ class SuiteResults:
     unvaried: str = ""
     """Why it is not known whether its results depend on its arguments; empty if it is known."""
     unchecked: str = ""
-    """A way through the function that leads to a result, and that no case takes; empty if none was found."""
+    """A way through the function that no case takes, or parts of it that no case needs; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +306,45 @@ async def _check_observation(candidate: Candidate, calls: Sequence[SkillCall]) -
 
 async def _check_generated(candidate: Candidate, seen: SuiteResults) -> list[Finding]:
     """Call it with generated arguments; record what no case has checked."""
-    found, seen.unchecked = await check_generated(candidate, [each.case for each in seen.calls])
+    cases = [each.case for each in seen.calls]
+    found, seen.unchecked = await check_generated(candidate, cases)
+    outside = [each for each in cases if each.source != Level.SELF_TESTED and not each.anything]
+    if not seen.unchecked and strongest_level(outside).unseen:
+        seen.unchecked = await _find_unneeded(candidate, outside)
     return found
+
+
+async def _find_unneeded(candidate: Candidate, cases: Sequence[Case]) -> str:
+    """Return which parts no case needs; empty if the cases need all.
+
+    Args:
+        candidate: the skill.
+        cases: calls with known results, all of which it has fulfilled.
+    """
+    source = candidate.tree.read(candidate.manifest.entry).decode()
+    whole, *left = list_parts(source, candidate.manifest.signature.function)
+    if len(left) > _MOST_PARTS:
+        return f"the function has {len(left)} parts, too many to try the cases without each"
+    for case in cases:
+        if not left:
+            break
+        texts = [whole.source, *(each.source for each in left)]
+        called = await candidate.call_texts(texts, case.arguments, _KEPT_FILES if case.files else 0)
+        held = [each.ok and case.accepts(each.result, files) for each, files in called]
+        if len(held) < len(texts) or not held[0]:
+            return "the cases could not be tried without each part of the function"
+        left = [each for each, same in zip(left, held[1:], strict=True) if same]
+    return _name_parts(left)
+
+
+def _name_parts(left: Sequence[Part]) -> str:
+    """Name the first parts that are not within one another; empty if there are none."""
+    named: list[Part] = []
+    for each in left:
+        if not any(each.line == other.line and each.text in other.text for other in named):
+            named.append(each)
+    shown = ", ".join(f"{each.text!r} (line {each.line})" for each in named[:_NAMED_PARTS])
+    return f"no case needs {shown}" if shown else ""
 
 
 async def _first_call(candidate: Candidate) -> list[SkillCall]:

@@ -60,6 +60,10 @@ _SELECTED = re.compile("(?:^|[A-Za-z\\s\ufe00-\ufe0f])([\ufe00-\ufe0f])", re.MUL
 """One that selects no form of a letter before it; bytes can be written in a row of them."""
 _SYMBOL = re.compile("[\u03b1-\u03b8\u03ba-\u03be\u03c0-\u03c9][A-Za-z]+")
 """A quantity such as a Greek rho with a Latin index. Omicron and iota stand for none."""
+_GREEK = "\u0393\u0394\u0398\u039b\u039e\u03a0\u03a3\u03a6\u03a8\u03a9\u03b1-\u03b8\u03ba-\u03be\u03c0-\u03c9"
+_INDEX = "\u00b2\u00b3\u00b9\u1d62-\u1d6a\u2070-\u209c\u2c7c"
+_FORMULA = re.compile(f"(?!.*[A-Za-z]{{4}})[A-Za-z{_GREEK}]+[{_INDEX}][A-Za-z{_GREEK}{_INDEX}]*")
+"""A product of Greek and Latin quantities with raised or lowered letters or digits, which no name has."""
 _DECLINED = re.compile("[A-Z]{2,}[\u0430-\u044f\u0451]+")
 """An abbreviation in Latin capitals with the ending of a language that is written in Cyrillic letters."""
 _LEAST_LATIN = 2
@@ -101,7 +105,9 @@ def find_lookalike(text: str) -> str:
     if text.isascii():
         return ""
     for word in {each.group(): None for each in _WORD.finditer(text)}:
-        if word.isascii() or not _LATIN.search(word) or _SYMBOL.fullmatch(word) or _DECLINED.fullmatch(word):
+        if word.isascii() or not _LATIN.search(word):
+            continue
+        if any(each.fullmatch(word) for each in (_SYMBOL, _FORMULA, _DECLINED)):
             continue
         foreign = [each for each in word if _script(each) in {"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE"}]
         latin = sum(_script(each) == "LATIN" for each in word)

@@ -98,14 +98,14 @@ class Level(StrEnum):
     """The strength of the evidence that a skill fulfils the request, weakest first."""
 
     SELF_TESTED = "self-tested"
-    """The skill's own tests, or cases that do not take every way through the function."""
+    """The skill's own tests, or cases that do not need every way and part of the function."""
     SEPARATE = "separate"
     """Cases from another model context, which had the request and never the code."""
     REQUEST = "request"
     """Examples in the request. The skill's author reads them, so skills no longer get this level; older records with
     it count as self-tested."""
     PERSON = "person"
-    """Cases from a person."""
+    """Cases from a person: their results are confirmed, and no others."""
 
     @property
     def unseen(self) -> bool:

@@ -99,12 +99,21 @@ async def judge_tree(
 
 
 def record(
-    registry: Registry, tree: Tree, report: Report, *, author: Author, origin: Origin, insist: bool = False
+    registry: Registry,
+    tree: Tree,
+    report: Report,
+    *,
+    author: Author,
+    origin: Origin,
+    insist: bool = False,
+    replaces: int | None = None,
 ) -> Version:
     """Register a private copy of a skill that was accepted, under the policy of the report.
 
+    ``replaces`` is the version that must still be the current one, 0 for a new skill.
+
     Raises:
-        Refused: it was not accepted, or the registry cannot be trusted.
+        Refused: it was not accepted, the registry cannot be trusted, or another version is the current one.
         HermesError: it cannot be written; nothing was registered.
     """
     from hermes_exec_policies.load import load_policy
@@ -112,8 +121,9 @@ def record(
     if origin.kind == "imported" and not origin.digest:
         origin = replace(origin, digest=tree.digest)
     return registry.register(
-        tree, report, load_policy(report.policy), author=author, kernel=platform.release(), insist=insist, origin=origin
-    )
+        tree, report, load_policy(report.policy), author=author, kernel=platform.release(), insist=insist,
+        origin=origin, replaces=replaces,
+    )  # fmt: skip
 
 
 def is_function(tree: Tree) -> bool:

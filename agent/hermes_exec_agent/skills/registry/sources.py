@@ -95,6 +95,8 @@ def open_source(text: str, work: Path, registry: Registry) -> SkillSource:
     """
     from pathlib import Path
 
+    if not text:  # an unset variable would import the current folder
+        raise UsageError("the source is empty", remedy="a folder such as ., an archive, or git+https://…")
     scheme = text.partition("://")[0] if "://" in text else ""
     if scheme in SCHEMES:
         return _GitSource(GitAddress.parse(text), work)

@@ -41,6 +41,7 @@ _BY_SUFFIX = {
 }  # fmt: skip
 _LINE_MAX = 256
 _SHELLS = {"sh": "/bin/sh", "dash": "/bin/sh", "bash": "/bin/bash"}
+_MISSING = re.compile(rb"^ModuleNotFoundError: No module named '([A-Za-z0-9_]{1,60})", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,8 +343,8 @@ def _judge(registry: Registry, version: Version, policy: Policy, ended: ProgramR
     """Quarantine a version whose script attempted an operation that no skill has a reason for.
 
     Returns:
-        The operation, and a hint about a use of the network without a grant, which many honest scripts try; each may
-        be empty.
+        The operation, and a hint about a use of the network without a grant or a module that is missing, which many
+        honest scripts have; each may be empty.
     """
     seen, network = denials.find_script_denials(version, policy, ended)
     remedy = f"a person can allow hosts: hermes-exec skill grant {version.name} --host HOST"
@@ -352,6 +353,9 @@ def _judge(registry: Registry, version: Version, policy: Policy, ended: ProgramR
         hint = "it tried to listen on a port, which is refused: with granted hosts a script may use no port but the "
         hint += f"proxy's. Remove the hosts (hermes-exec skill grant {version.name} --remove --host HOST), or let "
         hint += "another skill serve, one without granted hosts"
+    if not hint and (missing := _MISSING.search(ended.stderr)):
+        hint = f"there is no module {missing[1].decode()}. If a package has it, add the package to needs-packages in "
+        hint += f"metadata of SKILL.md: hermes-exec skill edit {version.name}"
     if not seen:
         return "", hint
     denied = "; ".join(seen)
