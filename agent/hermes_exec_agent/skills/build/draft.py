@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hermes_exec_policies.gate.manifest import read_signature
+from hermes_exec_policies.gate.analysis.signature import read_signature
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
