@@ -130,12 +130,13 @@ def test_packages_that_start_by_themselves_are_refused(tmp_path: Path, name: str
 
 
 def test_what_cannot_be_had_is_one_clean_refusal(tmp_path: Path) -> None:
-    from packaging.requirements import Requirement
-
     (tmp_path / "index").mkdir()
     store = Environments(tmp_path / "store", Index(tmp_path / "index"))
     with pytest.raises(SkillRefused, match="cannot be had"):
         asyncio.run(store.lock(["absent-package==9999.0"], "3.11"))
+    for text in ("--index-url=https://packages.example", "six @ https://packages.example/six.whl"):
+        with pytest.raises(SkillRefused, match="is not a requirement"):
+            asyncio.run(store.lock([text], "3.11"))
 
 
 @pytest.mark.slow

@@ -60,6 +60,7 @@ for line in sys.stdin.buffer:
 """
 _MEMORY = 768 << 20
 _WALL_S = 60.0
+_EXIT_S = 5.0
 _ANSWER = 64 << 20
 """Bytes of one answer: the mutants of a script are thirty times its text."""
 
@@ -111,27 +112,32 @@ class ChildProcess:
         process = self._process = self._process or await _start()
         if process.stdin is None or process.stdout is None:
             raise AssertionError("a child process without pipes")
-        told, why = b"", ""
+        told, why = b"", "given up"
         try:
             async with asyncio.timeout(wall_s):
                 with contextlib.suppress(ConnectionError):
                     process.stdin.write(request)
                     await process.stdin.drain()
                 told = await process.stdout.readline()
+            why = ""
         except TimeoutError:
             why = f"no answer within {wall_s:g} s"
         except ValueError:
             why = f"an answer of more than {_ANSWER >> 20} MiB"
         finally:
-            code = 0 if told.endswith(b"\n") else await self._end()
+            code = 0 if told.endswith(b"\n") else await self._end(exits=not why)
         if not told.endswith(b"\n"):
             raise Unanswered(f"{module}: {why or f'exit status {code}'}")
         return told
 
-    async def _end(self) -> int:
+    async def _end(self, *, exits: bool = False) -> int:
+        """End the child, and return its exit status; one that ``exits`` by itself has time for it."""
         process, self._process = self._process, None
         if process is None:
             return 0
+        if exits:
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(process.wait(), _EXIT_S)
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         return await asyncio.shield(process.wait())
