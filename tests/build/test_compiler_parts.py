@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hermes_exec_agent.skills.build.builder import Attempts, NotRegistered
 from hermes_exec_agent.skills.build.cases import list_required, parse_examples
-from hermes_exec_agent.skills.build.draft import Draft, UnreadableReply, describe_function, parse_draft
+from hermes_exec_agent.skills.build.draft import Draft, UnreadableReply, parse_draft
+from hermes_exec_policies.gate.analysis.signature import describe_function
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level, Report, functional, security
 from tests.build.conftest import SCRIPT, draft

@@ -56,6 +56,28 @@ def read_signature(tree: ast.Module, names: tuple[str, ...]) -> Signature | None
     return None
 
 
+def describe_function(script: str, module: str) -> tuple[str, dict[str, Any]]:
+    """Return the signature of a script's function as Python's text and as JSON Schema; both are empty if it has none."""
+    try:
+        tree = ast.parse(script)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "", {}
+    found = read_signature(tree, ("run", module))
+    node = next(
+        (
+            each
+            for each in reversed(tree.body)
+            if isinstance(each, ast.FunctionDef) and found and each.name == found.function
+        ),
+        None,
+    )
+    if found is None or node is None:
+        return "", {}
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    call = f"def {node.name}({ast.unparse(node.args)}){returns}:\n    {ast.get_docstring(node) or '...'}"
+    return call, found.schema
+
+
 def _read(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Signature:
     taken = node.args
     arguments = [*taken.posonlyargs, *taken.args, *taken.kwonlyargs]
