@@ -57,7 +57,7 @@ def read_signature(tree: ast.Module, names: tuple[str, ...]) -> Signature | None
 
 
 def describe_function(script: str, module: str) -> tuple[str, dict[str, Any]]:
-    """Return the signature of a script's function as Python's text and as JSON Schema; both are empty if it has none."""
+    """Return the signature of a script's function as text and as JSON Schema; both are empty if it has none."""
     try:
         tree = ast.parse(script)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
