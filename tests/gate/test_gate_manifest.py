@@ -84,6 +84,12 @@ def test_the_arguments_are_read_from_the_signature(tmp_path: Path) -> None:
     assert found.typed
 
 
+def test_a_type_of_values_that_json_cannot_have_is_unknown(tmp_path: Path) -> None:
+    script = "from typing import Literal\ndef run(a: Literal[b'x'], b: Literal['x', 1, None]) -> int:\n    return 1\n"
+    found = read(skill(tmp_path, **{"scripts/main.py": script})).signature
+    assert found.schema["properties"] == {"a": {}, "b": {"enum": ["x", 1, None]}}
+
+
 def test_what_is_needed_is_granted_or_lacking(tmp_path: Path) -> None:
     needs = read(skill(tmp_path)).needs
     lacking = Grants(data=("/app/data/other",)).find_lacking(needs)

@@ -33,7 +33,7 @@ from hermes_exec_agent.skills.registry.admission import (
 from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.registry.record import Author, Origin
 from hermes_exec_policies.gate import verdict
-from hermes_exec_policies.gate.analysis.signature import describe_function
+from hermes_exec_policies.gate.analysis.signature import describe_signature
 from hermes_exec_policies.gate.cases import find_named_files, find_unseen_files
 from hermes_exec_policies.gate.child_process import ChildProcess, Unanswered
 from hermes_exec_policies.gate.skill_names import find_name_problem, module_name
@@ -326,7 +326,7 @@ class SkillBuilder:
         """
         known = self._known[name]
         if name not in self._separate:
-            call, schema = await _describe_function(draft.script, module_name(name))
+            call, schema = await _describe_signature(draft.script, module_name(name))
             if not call:
                 return known  # there is no function to call yet
             files = self._files[name] | find_named_files(draft.files(name)["SKILL.md"])
@@ -402,11 +402,11 @@ class SkillBuilder:
         return name
 
 
-async def _describe_function(script: str, module: str) -> tuple[str, dict[str, Any]]:
+async def _describe_signature(script: str, module: str) -> tuple[str, dict[str, Any]]:
     """Return the signature of a draft's function as text and as JSON Schema; both are empty if it cannot be read."""
     try:
         async with ChildProcess() as child:
-            return await child.call(_CPU_S, describe_function, script, module)
+            return await child.call(_CPU_S, describe_signature, script, module)
     except Unanswered:
         return "", {}  # the gate says why
 

@@ -56,7 +56,7 @@ def read_signature(tree: ast.Module, names: tuple[str, ...]) -> Signature | None
     return None
 
 
-def describe_function(script: str, module: str) -> tuple[str, dict[str, Any]]:
+def describe_signature(script: str, module: str) -> tuple[str, dict[str, Any]]:
     """Return the signature of a script's function as text and as JSON Schema; both are empty if it has none."""
     try:
         tree = ast.parse(script)
@@ -136,7 +136,8 @@ def _generic(name: str, inner: ast.expr) -> dict[str, Any]:
         case "Union":
             return {"anyOf": [_schema(part) for part in parts]}
         case "Literal" if all(isinstance(part, ast.Constant) for part in parts):
-            return {"enum": [part.value for part in parts if isinstance(part, ast.Constant)]}
+            values = [part.value for part in parts if isinstance(part, ast.Constant)]
+            return {"enum": values} if all(isinstance(each, str | int | float | None) for each in values) else {}
         case _:
             return dict(_TYPES.get(name, {}))
 
