@@ -29,7 +29,7 @@ def leave() -> int:
 
 
 def lie() -> int:
-    return "no number"  # type: ignore[return-value]  what a child that was taken over may answer
+    return "no number"  # type: ignore[return-value]  # what a child that was taken over may answer
 
 
 def flood() -> str:

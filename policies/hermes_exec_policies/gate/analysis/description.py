@@ -1,4 +1,4 @@
-"""What SKILL.md says of a skill: its name, its description, and the files and the function that it promises."""
+"""The description of a skill: its name and text in SKILL.md, and the files and the function that it promises."""
 
 from __future__ import annotations
 
