@@ -25,7 +25,7 @@ from hermes_exec_policies.gate.cases import Case, find_difference, is_same
 from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from hermes_exec_policies.gate.candidate import Candidate
@@ -325,12 +325,8 @@ async def _check_generated(candidate: Candidate, seen: SuiteResults) -> list[Fin
         seen.unchecked = "its copy with recorded conditions cannot be called, so that ways without a case are not known"
         return []
     generated = dict(enumerate(zip(made, called[len(known) :], strict=False), len(known)))
-    for arguments, each in generated.values():
-        if each.error.startswith(_CRASHES):
-            again, _ = await candidate.call(arguments, as_used=True)  # a call of its own, without the recorder
-            if again.error.startswith(_CRASHES):
-                said = f"for {arguments} it ends with {again.error}; raise an exception instead"
-                return [functional("suites.bad-input", said, entry)]
+    if crash := await _find_crash(candidate, generated.values()):
+        return [crash]
     # A test's own result may be false, and any result passes a case that failed in use: these decide nothing.
     outside = [
         number for number, (case, _) in enumerate(named) if case.source != Level.SELF_TESTED and not case.anything
@@ -342,6 +338,17 @@ async def _check_generated(candidate: Candidate, seen: SuiteResults) -> list[Fin
     if errors and signature.raises:
         return [advice("suites.errors", f"it raises {min(errors)}, which its docstring does not name", entry)]
     return []
+
+
+async def _find_crash(candidate: Candidate, calls: Iterable[tuple[Any, CallResult]]) -> Finding | None:
+    """Return a finding about the first call that ends the process, also without the recorder of conditions."""
+    for arguments, called in calls:
+        if called.error.startswith(_CRASHES):
+            again, _ = await candidate.call(arguments, as_used=True)
+            if again.error.startswith(_CRASHES):
+                said = f"for {arguments} it ends with {again.error}; raise an exception instead"
+                return functional("suites.bad-input", said, candidate.manifest.entry)
+    return None
 
 
 async def _first_call(candidate: Candidate) -> list[SkillCall]:
