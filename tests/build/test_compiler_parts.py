@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hermes_exec_agent.skills.build.builder import Attempts, NotRegistered
 from hermes_exec_agent.skills.build.cases import list_required, parse_examples
-from hermes_exec_agent.skills.build.draft import Draft, UnreadableReply, describe_function, parse_draft
+from hermes_exec_agent.skills.build.draft import Draft, UnreadableReply, parse_draft
+from hermes_exec_policies.gate.analysis.signature import describe_signature
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level, Report, functional, security
 from tests.build.conftest import SCRIPT, draft
@@ -118,11 +119,11 @@ def test_packages_are_named_in_the_script() -> None:
 
 
 def test_a_signature_shows_no_code() -> None:
-    told, schema = describe_function(SCRIPT, "generate_csv_report")
+    told, schema = describe_signature(SCRIPT, "generate_csv_report")
     assert told.startswith("def generate_csv_report(rows: list[dict[str, object]]) -> dict[str, object]:")
     assert "DictWriter" not in told
     assert schema["required"] == ["rows"]
-    assert describe_function("def (", "x") == describe_function("x = 1", "x") == ("", {})
+    assert describe_signature("def (", "x") == describe_signature("x = 1", "x") == ("", {})
 
 
 def judged(*codes: str) -> Report:

@@ -12,7 +12,7 @@ import pytest
 
 from hermes_exec_backends.sandbox.observe import NUMBERS, ObservedCall
 from hermes_exec_policies.gate import behavior_rules
-from hermes_exec_policies.gate.packages import find_imports
+from hermes_exec_policies.gate.analysis.requirements import find_imports
 
 if TYPE_CHECKING:
     from hermes_exec_policies.gate.verdict import Finding

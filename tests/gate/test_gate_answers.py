@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from hermes_exec.errors import UsageError
+from hermes_exec_policies.gate.analysis.mutants import make_small_mutants
+from hermes_exec_policies.gate.analysis.trial_arguments import make_variants
 from hermes_exec_policies.gate.cases import (
     Case,
     find_difference,
@@ -18,8 +20,6 @@ from hermes_exec_policies.gate.cases import (
     read_left_files,
     strongest_level,
 )
-from hermes_exec_policies.gate.rewrites import make_small_mutants
-from hermes_exec_policies.gate.trial_arguments import make_variants
 from hermes_exec_policies.gate.verdict import Level
 from tests.build.conftest import SCRIPT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermes_exec_policies.gate.audit import examine_texts
+from hermes_exec_policies.gate.analysis.audit import examine_texts
 from hermes_exec_policies.gate.verdict import Kind
 from tests.rigs import corpus
 

@@ -15,8 +15,8 @@ import pytest
 
 from hermes_exec.config.plugins import own_entry_points
 from hermes_exec_policies.canaries.prove import prove
+from hermes_exec_policies.gate.analysis.layout import find_secrets
 from hermes_exec_policies.gate.guide import check_guide
-from hermes_exec_policies.gate.manifest import find_secrets
 from hermes_exec_policies.gate.skill_names import TOOLS, find_imitated
 from hermes_exec_policies.gate.text_checks import find_hidden, find_lookalike
 from hermes_exec_policies.gate.tree import MAX_FILE, copy_tree

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes_exec_policies.gate.analysis.conditions import Instrumented, instrument
+from hermes_exec_policies.gate.analysis.parts import list_parts
+from hermes_exec_policies.gate.analysis.signature import read_signature
+from hermes_exec_policies.gate.analysis.trial_arguments import generate_arguments, is_encoded
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.launch import read_program
-from hermes_exec_policies.gate.manifest import read_signature
-from hermes_exec_policies.gate.parts import list_parts
-from hermes_exec_policies.gate.rewrites import Instrumented, instrument
-from hermes_exec_policies.gate.trial_arguments import generate_arguments, is_encoded
 from tests.rigs import corpus, judged
 from tests.rigs.breadth import choose, thorough
 

@@ -17,16 +17,18 @@ from hypothesis import strategies as st
 
 from hermes_exec_policies.gate.archive_members import unpack
 from hermes_exec_policies.gate.grants import Grants
-from hermes_exec_policies.gate.manifest import Manifest, read_manifest
 from hermes_exec_policies.gate.skill_names import find_name_problem, module_name
 from hermes_exec_policies.gate.text_checks import find_hidden, find_lookalike
 from hermes_exec_policies.gate.tree import copy_tree, list_tree
 from hermes_exec_policies.gate.verdict import Kind, SkillRefused
+from tests.rigs import manifests
 from tests.rigs.corpus import write_skill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from hermes_exec_policies.gate.manifest import Manifest
 
 MAIN = "def run(title: str, rows: list[int], wide: bool = False) -> dict:\n    '''Say it.'''\n    return {}\n"
 ABOUT = """---
@@ -51,7 +53,7 @@ def skill(parent: Path, about: str = ABOUT, **files: str) -> Path:
 
 def read(folder: Path, *taken: str) -> Manifest:
     tree = copy_tree(folder, folder.parents[1] / "copy")
-    return asyncio.run(read_manifest(tree, folder.name, taken))[0]
+    return asyncio.run(manifests.read(tree, folder.name, *taken))
 
 
 def refused(folder: Path, *taken: str) -> set[str]:
@@ -80,6 +82,12 @@ def test_the_arguments_are_read_from_the_signature(tmp_path: Path) -> None:
     assert found.schema["required"] == ["title", "rows"]
     assert found.documented
     assert found.typed
+
+
+def test_a_type_of_values_that_json_cannot_have_is_unknown(tmp_path: Path) -> None:
+    script = "from typing import Literal\ndef run(a: Literal[b'x'], b: Literal['x', 1, None]) -> int:\n    return 1\n"
+    found = read(skill(tmp_path, **{"scripts/main.py": script})).signature
+    assert found.schema["properties"] == {"a": {}, "b": {"enum": ["x", 1, None]}}
 
 
 def test_what_is_needed_is_granted_or_lacking(tmp_path: Path) -> None:

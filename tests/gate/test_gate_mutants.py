@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec_policies.gate.analysis.mutants import make_mutants
 from hermes_exec_policies.gate.candidate import Candidate
+from hermes_exec_policies.gate.child_process import ChildProcess
+from hermes_exec_policies.gate.environments import copy_tools
 from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.packages import copy_tools
-from hermes_exec_policies.gate.rewrites import make_mutants
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.load import load_policy
 from tests.rigs.breadth import thorough
@@ -115,9 +116,11 @@ def test_tests_that_look_at_what_it_does_notice_that_it_is_undone(require: Requi
     async def ended(source: str, folder: Path) -> list[Any]:
         skill = write_skill(folder / "say-it", {"scripts/main.py": source, "tests/test_main.py": TESTS})
         tree = copy_tree(skill, folder / "copy")
-        manifest, _ = await read_manifest(tree, "say-it")
-        candidate = Candidate(tree, manifest, load_policy("skill-validate"), copy_tools(folder / "tools"), folder)
-        return [each["outcome"] for each in (await candidate.test()).tests()]
+        async with ChildProcess() as child:
+            manifest, _ = await read_manifest(child, tree, "say-it")
+            tools = copy_tools(folder / "tools")
+            candidate = Candidate(tree, manifest, load_policy("skill-validate"), tools, folder, child)
+            return [each["outcome"] for each in (await candidate.test()).tests()]
 
     outcomes: list[list[Any]] = []
     for source in (EFFECTS, in_vain(EFFECTS)):

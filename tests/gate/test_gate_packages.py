@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_exec_policies.gate.analysis.requirements import collect_requirements, find_known_bad
 from hermes_exec_policies.gate.check import check
-from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.packages import (
+from hermes_exec_policies.gate.environments import (
     Environments,
     Index,
-    collect_requirements,
     environment_digest,
-    find_known_bad,
     refuse_startup_files,
 )
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Report, SkillRefused
+from tests.rigs import manifests
 from tests.rigs.breadth import leave_out
 from tests.rigs.corpus import write_skill
 
@@ -67,8 +66,8 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str], needs: s
 def asked(tmp_path: Path, **files: str) -> tuple[list[str], set[str]]:
     texts = {"scripts/main.py": "def run() -> None: pass\n", "tests/test_main.py": TEST} | files
     tree = copy_tree(write_skill(tmp_path / "say-hello", texts), tmp_path / "copy")
-    manifest, _ = asyncio.run(read_manifest(tree, "say-hello"))
-    found, wrong = collect_requirements(tree, manifest)
+    manifest = asyncio.run(manifests.read(tree, "say-hello"))
+    found, wrong = collect_requirements(tree, manifest.needs.packages)
     return [str(each) for each in found], {each.code for each in wrong}
 
 
@@ -131,12 +130,13 @@ def test_packages_that_start_by_themselves_are_refused(tmp_path: Path, name: str
 
 
 def test_what_cannot_be_had_is_one_clean_refusal(tmp_path: Path) -> None:
-    from packaging.requirements import Requirement
-
     (tmp_path / "index").mkdir()
     store = Environments(tmp_path / "store", Index(tmp_path / "index"))
     with pytest.raises(SkillRefused, match="cannot be had"):
-        asyncio.run(store.lock([Requirement("absent-package==9999.0")], "3.11"))
+        asyncio.run(store.lock(["absent-package==9999.0"], "3.11"))
+    for text in ("--index-url=https://packages.example", "six @ https://packages.example/six.whl"):
+        with pytest.raises(SkillRefused, match="is not a requirement"):
+            asyncio.run(store.lock([text], "3.11"))
 
 
 @pytest.mark.slow

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_policies.gate.audit import audit, examine_texts, texts_of
+from hermes_exec_policies.gate.analysis.audit import examine_files
+from hermes_exec_policies.gate.analysis.layout import check_layout
+from hermes_exec_policies.gate.analysis.requirements import collect_requirements
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.check import check
-from hermes_exec_policies.gate.manifest import check_layout, read_manifest
-from hermes_exec_policies.gate.packages import collect_requirements
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Kind, Level, SkillRefused
-from tests.rigs import corpus
+from tests.rigs import corpus, manifests
 from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ def told(item: dict[str, Any], parent: Path) -> set[str]:
         tree = copy_tree(source, parent / "copies" / source.name)
         found = check_layout(tree)
         if item.get("found") == "dependencies":
-            manifest, _ = asyncio.run(read_manifest(tree, source.name))
-            found += collect_requirements(tree, manifest)[1]
+            manifest = asyncio.run(manifests.read(tree, source.name))
+            found += collect_requirements(tree, manifest.needs.packages)[1]
     except SkillRefused as error:
         found = list(error.findings)
     else:
-        found += examine_texts(texts_of(tree))
+        found += examine_files(tree.facts())
     return {each.code for each in found if each.kind is not Kind.ADVICE}
 
 
@@ -69,8 +69,8 @@ def test_a_file_is_looked_at_whatever_it_is_called(tmp_path: Path) -> None:
         "assets/a.svg": "<svg/>\n",
     }
     tree = copy_tree(corpus.skill({"id": "any-name", "files": files}, tmp_path), tmp_path / "copy")
-    asyncio.run(read_manifest(tree, "any-name"))
-    found = {each.path: each.code for each in asyncio.run(audit(tree)) if each.kind is not Kind.ADVICE}
+    asyncio.run(manifests.read(tree, "any-name"))
+    found = {each.path: each.code for each in examine_files(tree.facts()) if each.kind is not Kind.ADVICE}
     assert found == {
         "scripts/setup": "audit.pipe-to-shell",
     }

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from hermes_exec.errors import UsageError
+from hermes_exec_policies.gate.analysis.own_tests import extract_call, extract_cases
 from hermes_exec_policies.gate.candidate import Candidate
-from hermes_exec_policies.gate.cases import Case, extract_call, extract_cases, is_same
+from hermes_exec_policies.gate.cases import Case, is_same
 from hermes_exec_policies.gate.check import check
+from hermes_exec_policies.gate.child_process import ChildProcess
+from hermes_exec_policies.gate.environments import copy_tools
 from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.packages import copy_tools
 from hermes_exec_policies.gate.suites import SuiteResults, run_suites
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Level
@@ -61,11 +63,12 @@ def judge(require: Require) -> Generator[Judge]:
         files = {"scripts/main.py": main, "tests/test_main.py": test} | ({"SKILL.md": about} if about else {})
         source = write_skill(folder / "sum-two", files)
         tree = copy_tree(source, folder / "copy")
-        manifest, _ = await read_manifest(tree, source.name)
         policy = load_policy("skill-validate", {"limits": {"cpu_time": 20.0}})
-        candidate = Candidate(tree, manifest, policy, copy_tools(folder / "tools"), folder)
         (folder / "work").mkdir(mode=0o711)
-        return await run_suites(candidate, cases, folder / "work")
+        async with ChildProcess() as child:
+            manifest, _ = await read_manifest(child, tree, source.name)
+            candidate = Candidate(tree, manifest, policy, copy_tools(folder / "tools"), folder, child)
+            return await run_suites(candidate, cases, folder / "work")
 
     with tempfile.TemporaryDirectory() as made:  # pytest's own is not for other users, and a sandbox has one
         os.chmod(made, 0o711)

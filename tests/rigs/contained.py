@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hermes_exec_policies.gate.audit import examine_texts
-from hermes_exec_policies.gate.packages import Environments
+from hermes_exec_policies.gate.analysis.audit import examine_texts
+from hermes_exec_policies.gate.environments import Environments
 from hermes_exec_policies.gate.verdict import Kind
 from hermes_exec_policies.start_program import LOCAL
 from tests.rigs import controls, corpus, hostile, matrix, verdicts

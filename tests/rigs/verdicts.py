@@ -23,7 +23,7 @@ from typing import Any
 
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.check import check
-from hermes_exec_policies.gate.packages import Environments
+from hermes_exec_policies.gate.environments import Environments
 from hermes_exec_policies.gate.verdict import Level, Report
 from tests.rigs import corpus
 

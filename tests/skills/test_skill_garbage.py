@@ -15,7 +15,7 @@ from hermes_exec_agent.skills.registry.content import ContentChanged
 from hermes_exec_agent.skills.registry.garbage import collect
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.run import preconditions, runner
-from hermes_exec_policies.gate.packages import Environments
+from hermes_exec_policies.gate.environments import Environments
 from hermes_exec_policies.load import load_policy
 from tests.rigs.skill_makers import PERSON, report_of, tree_in
 

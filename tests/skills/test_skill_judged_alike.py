@@ -17,8 +17,9 @@ from hermes_exec_agent.skills.run.recheck import FIRST_RUNS
 from hermes_exec_agent.skills.run.warm import WarmRunner
 from hermes_exec_policies.gate.candidate import Candidate
 from hermes_exec_policies.gate.cases import Case
+from hermes_exec_policies.gate.child_process import ChildProcess
+from hermes_exec_policies.gate.environments import copy_tools
 from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.packages import copy_tools
 from hermes_exec_policies.gate.suites import run_suites
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Level
@@ -59,9 +60,10 @@ async def judged(home: RegistryHome, arguments: dict[str, Any]) -> Any:
     registry = Registry(home)
     with private_folder() as work:
         tree = copy_tree(registry.tree(registry.version(NAME)), work / NAME)
-        manifest, _ = await read_manifest(tree, NAME)
-        candidate = Candidate(tree, manifest, load_policy("skill-run"), copy_tools(work), work)
-        called, _ = await candidate.call(arguments, as_used=True)
+        async with ChildProcess() as child:
+            manifest, _ = await read_manifest(child, tree, NAME)
+            candidate = Candidate(tree, manifest, load_policy("skill-run"), copy_tools(work), work, child)
+            called, _ = await candidate.call(arguments, as_used=True)
     return called.result
 
 
@@ -108,9 +110,10 @@ async def suites(home: RegistryHome) -> list[str]:
     registry = Registry(home)
     with private_folder() as work:
         tree = copy_tree(registry.tree(registry.version(NAME)), work / NAME)
-        manifest, _ = await read_manifest(tree, NAME)
-        candidate = Candidate(tree, manifest, load_policy("skill-run"), copy_tools(work), work)
-        seen = await run_suites(candidate, [Case({"a": 20, "b": 22}, 42, Level.PERSON)], work)
+        async with ChildProcess() as child:
+            manifest, _ = await read_manifest(child, tree, NAME)
+            candidate = Candidate(tree, manifest, load_policy("skill-run"), copy_tools(work), work, child)
+            seen = await run_suites(candidate, [Case({"a": 20, "b": 22}, 42, Level.PERSON)], work)
     return [f"{each.code}: {each.operator}" for each in seen.findings]
 
 

@@ -15,8 +15,8 @@ from hermes_exec_agent.skills.registry.content import ContentChanged
 from hermes_exec_agent.skills.registry.record import Origin, ScriptGrants
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.run.scripts import ScriptOutcome, run_script
+from hermes_exec_policies.gate.analysis.requirements import collect_script_requirements
 from hermes_exec_policies.gate.guide import check_guide
-from hermes_exec_policies.gate.packages import collect_script_requirements
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.load import load_policy
 from tests.rigs.breadth import thorough

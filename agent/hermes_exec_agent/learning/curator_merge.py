@@ -17,7 +17,8 @@ from hermes_exec_agent.skills.registry.admission import judge, list_expected_fil
 from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.registry.record import Author, Origin
 from hermes_exec_agent.tools.skill_manage import write_files
-from hermes_exec_policies.gate.cases import Case, extract_cases
+from hermes_exec_policies.gate.analysis.own_tests import extract_cases
+from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_backends.sandbox.observe import NUMBERS, WatchSpec
-from hermes_exec_policies.gate.audit import ONLY_DATA, is_misplaced
+from hermes_exec_policies.gate.analysis.audit import ONLY_DATA, is_misplaced
 from hermes_exec_policies.gate.verdict import Finding, Kind, functional, security
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ import os
 import shutil
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hermes_exec_policies.gate import behavior_rules, launch
 from hermes_exec_policies.gate.cases import read_texts
+from hermes_exec_policies.gate.analysis.requirements import find_imports
 from hermes_exec_policies.gate.launch import (
     CallResult,
     copy_path,
@@ -23,18 +24,23 @@ from hermes_exec_policies.gate.launch import (
     read_result,
     to_call_result,
 )
-from hermes_exec_policies.gate.packages import find_imports
 from hermes_exec_policies.gate.tree import copy_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from hermes_exec_policies.gate.cases import LeftFile
+    from hermes_exec_policies.gate.child_process import ChildProcess
     from hermes_exec_policies.gate.manifest import Manifest
     from hermes_exec_policies.gate.tree import Tree
     from hermes_exec_policies.gate.verdict import Finding
     from hermes_exec_policies.model import Policy
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_CPU_S = 60
+"""The CPU time of one analysis of the skill's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,8 @@ class Candidate:
     testing: Path
     work: Path
     """A private folder that the sandboxes can reach."""
+    child: ChildProcess
+    """Analyses its text."""
     environment: Path | None = None
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(launch.PARALLEL_RUNS))
     usual: list[Counter[Finding]] = field(default_factory=list["Counter[Finding]"])
@@ -58,10 +66,23 @@ class Candidate:
         return max(launch.WALL_S, self.manifest.needs.limits.get("limit-seconds", 0))
 
     @property
+    def source(self) -> str:
+        """The source text of the script with its function."""
+        return self.tree.read(self.manifest.entry).decode()
+
+    @property
     def tests(self) -> list[str]:
         """The source texts of its own tests."""
         files = [each.path for each in self.tree.files if each.path.startswith("tests/") and each.path.endswith(".py")]
         return [self.tree.read(each).decode() for each in files]
+
+    async def analyze(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Return what a function of ``analysis`` returns in a child process.
+
+        Raises:
+            Unanswered: it crashed, or hit a limit.
+        """
+        return await self.child.call(_CPU_S, function, *arguments, **named)
 
     async def call(
         self, arguments: dict[str, Any] | list[Any], root: Path | None = None, *, as_used: bool = False
@@ -168,9 +189,10 @@ class Candidate:
     async def _observe_imports(self) -> Counter[Finding]:
         """Observe the findings that the imported modules cause by themselves."""
         texts = {each.path: self.tree.read(each.path).decode() for each in self.tree.files if each.path.endswith(".py")}
+        names = await self.analyze(find_imports, texts)
         alone = await launch.run_launch(
             launch_imports(
-                self.policy, self.tree.root, self.manifest.module, find_imports(texts), testing=self.testing,
+                self.policy, self.tree.root, self.manifest.module, names, testing=self.testing,
                 environment=self.environment,
             ),
             self.turns, wall_s=self.wall_s,

@@ -14,20 +14,16 @@ from hermes_exec.extras import require
 from hermes_exec_policies.canaries.prove import prove
 from hermes_exec_policies.folders import with_folders
 from hermes_exec_policies.gate import behavior_rules, verdict
+from hermes_exec_policies.gate.analysis.audit import examine_files
+from hermes_exec_policies.gate.analysis.requirements import find_requirements
 from hermes_exec_policies.gate.archive_members import unpack
-from hermes_exec_policies.gate.audit import audit
 from hermes_exec_policies.gate.candidate import Candidate
 from hermes_exec_policies.gate.cases import Case, find_named_files, find_unseen_files, strongest_level
+from hermes_exec_policies.gate.child_process import ChildProcess, Unanswered
+from hermes_exec_policies.gate.environments import Environments, copy_tools, install, share_environment
 from hermes_exec_policies.gate.grants import Grants, apply_bounds, resolve_bounds
 from hermes_exec_policies.gate.launch import PYTHON, identify_interpreter
 from hermes_exec_policies.gate.manifest import Manifest, read_manifest
-from hermes_exec_policies.gate.packages import (
-    Environments,
-    collect_requirements,
-    copy_tools,
-    install,
-    share_environment,
-)
 from hermes_exec_policies.gate.suites import run_suites
 from hermes_exec_policies.gate.tree import Tree, copy_tree
 from hermes_exec_policies.gate.verdict import Evidence, Finding, Report, SkillRefused
@@ -38,6 +34,8 @@ if TYPE_CHECKING:
 
     from hermes_exec_policies.model import Policy
 __all__ = ["Case", "Grants", "Report", "check"]
+_AUDIT_CPU_S = 20
+_CPU_S = 60
 
 
 async def check(  # noqa: PLR0913  each by its name
@@ -73,30 +71,38 @@ async def check(  # noqa: PLR0913  each by its name
     """
     require("skills", "to judge skills")
     found_policy = load_policy(policy) if isinstance(policy, str) else policy
-    judged = _GateRun(found_policy, grants or Grants(), cases, files)
     with work_folder(work) as room:
-        try:
-            with judged.stage(verdict.MANIFEST):
-                tree = take_source(source, room / "candidate")
-                await judged.read(tree, folder or _name_of(source), taken)
-            await judged.look()
-            environment = await judged.equip(room, store or Environments())
-            await judged.try_out(room, environment)
-        except SkillRefused as error:
-            judged.findings += error.findings
+        async with ChildProcess() as child:
+            judged = _GateRun(found_policy, grants or Grants(), cases, files, child)
+            try:
+                with judged.stage(verdict.MANIFEST):
+                    tree = take_source(source, room / "candidate")
+                    await judged.read(tree, folder or _name_of(source), taken)
+                await judged.look()
+                environment = await judged.equip(room, store or Environments())
+                await judged.try_out(room, environment)
+            except SkillRefused as error:
+                judged.findings += error.findings
+            except Unanswered as error:
+                # Fail closed: a text that exhausts or crashes the child process was not examined.
+                said = f"it could not be examined: {error.what}; make its files smaller"
+                judged.findings.append(verdict.functional("audit.unreadable", said))
     return judged.report()
 
 
 class _GateRun:
     """The state of one run of the gate, from which the report is built."""
 
-    def __init__(self, policy: Policy, grants: Grants, cases: Sequence[Case], files: Collection[str]) -> None:
+    def __init__(
+        self, policy: Policy, grants: Grants, cases: Sequence[Case], files: Collection[str], child: ChildProcess
+    ) -> None:
         self.findings: list[Finding] = []
         self._policy = policy
         self._bounded = policy
         self._grants = grants
         self._cases = cases
         self._files = files
+        self._child = child
         self._tree: Tree | None = None
         self._manifest: Manifest | None = None
         self._environment: Path | None = None
@@ -114,7 +120,7 @@ class _GateRun:
 
     async def read(self, tree: Tree, folder: str, taken: Collection[str]) -> None:
         self._tree = tree
-        self._manifest, found = await read_manifest(tree, folder, taken)
+        self._manifest, found = await read_manifest(self._child, tree, folder, taken)
         self.findings += found
         needs = self._manifest.needs
         bounds, wrong = resolve_bounds(self._policy, needs, self._grants)
@@ -127,13 +133,15 @@ class _GateRun:
     async def look(self) -> None:
         tree, _ = self._require_manifest()
         with self.stage(verdict.AUDIT):
-            self._refuse(await audit(tree))
+            self._refuse(await self._child.call(_AUDIT_CPU_S, examine_files, tree.facts()))
 
     async def equip(self, work: Path, store: Environments) -> Path | None:
         """Install the skill's packages; return their folder, which a sandbox can reach."""
         tree, manifest = self._require_manifest()
         with self.stage(verdict.DEPENDENCIES):
-            asked, wrong = collect_requirements(tree, manifest)
+            asked, wrong = await self._child.call(
+                _CPU_S, find_requirements, tree.facts(), list(manifest.needs.packages)
+            )
             if asked and not self._grants.packages:
                 wrong.append(verdict.functional("dependencies.not-granted", "it may not have packages"))
             self._refuse(wrong)
@@ -148,12 +156,12 @@ class _GateRun:
         with self.stage(verdict.PROOF):
             proof = await prove(self._bounded, watched=True)
             self._proof = proof.summary
-        candidate = Candidate(tree, manifest, self._bounded, copy_tools(work), work, environment)
+        candidate = Candidate(tree, manifest, self._bounded, copy_tools(work), work, self._child, environment)
         with self.stage(verdict.SUITES):
             seen = await run_suites(candidate, self._cases, work)
             self._refuse(seen.findings)
         self._evidence = Evidence(
-            level=self._level(tree, seen.unchecked), files=tuple(sorted(self._files)), cases=seen.cases,
+            level=await self._level(tree, seen.unchecked), files=tuple(sorted(self._files)), cases=seen.cases,
             tests=seen.tests, mutants=seen.mutants, killed=seen.killed,
             specification=proof.specification,
             interpreter=identify_interpreter(PYTHON),
@@ -161,13 +169,14 @@ class _GateRun:
             answered=seen.answered, held=tuple(each.facts() for each in self._cases if not each.anything),
         )  # fmt: skip
 
-    def _level(self, tree: Tree, unchecked: str) -> verdict.Level:
+    async def _level(self, tree: Tree, unchecked: str) -> verdict.Level:
         """Return the level of evidence after the cases passed.
 
         An unseen case must check every expected file, and no way to a result may be ``unchecked``.
         """
         brought = {name for each in tree.files for name in (each.path, each.path.rpartition("/")[2])}
-        named = {*self._files, *find_named_files(tree.read("SKILL.md").decode("utf-8", "replace"), brought)}
+        text = tree.read("SKILL.md").decode("utf-8", "replace")
+        named = {*self._files, *await self._child.call(_CPU_S, find_named_files, text, brought)}
         missing = find_unseen_files(named, [each.files for each in self._cases if each.source.unseen])
         if not missing and unchecked and strongest_level(self._cases).unseen:
             said = f"it is self-tested: {unchecked}; add a case with the right result"

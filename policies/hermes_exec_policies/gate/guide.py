@@ -13,18 +13,12 @@ from typing import TYPE_CHECKING
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import require
 from hermes_exec_policies.gate import verdict
+from hermes_exec_policies.gate.analysis.description import describe_guide
+from hermes_exec_policies.gate.analysis.layout import check_guide_files
 from hermes_exec_policies.gate.check import take_source, work_folder
+from hermes_exec_policies.gate.child_process import ChildProcess, Unanswered
 from hermes_exec_policies.gate.launch import SCRIPT_POLICY
-from hermes_exec_policies.gate.manifest import (
-    FrontMatter,
-    check_description,
-    check_guide_layout,
-    find_absent,
-    find_secrets,
-    list_ignored,
-    read_front_matter,
-)
-from hermes_exec_policies.gate.skill_names import find_guide_name_problem, find_imitated
+from hermes_exec_policies.gate.manifest import read_front_matter
 from hermes_exec_policies.gate.text_checks import decode_text
 from hermes_exec_policies.gate.tree import Tree
 from hermes_exec_policies.gate.verdict import Finding, Kind, Report, Right, SkillRefused, advice, functional
@@ -36,7 +30,7 @@ if TYPE_CHECKING:
 
 _SCRIPT = re.compile(r".*\.(py|sh)")
 _SHEBANG = re.compile(rb"#![ \t]*(?:/\S*/)?(?:env[ \t]+(?:-S[ \t]+)?)?(?:python[0-9.]*|sh|bash|dash)(?:[ \t\r\n]|$)")
-_OTHER_SCRIPT = re.compile(r"scripts/.*\.(js|mjs|cjs|ts|rb|pl|php|lua|ps1|bat|cmd|go|r)", re.IGNORECASE)
+_CPU_S = 60
 
 
 async def check_guide(
@@ -74,6 +68,9 @@ async def check_guide(
                 report = await _prove_scripts(report)
         except SkillRefused as error:
             report = replace(report, findings=(*report.findings, *map(_as_functional, error.findings)), rights=())
+        except Unanswered as error:
+            wrong = functional("manifest.unreadable", f"it could not be examined: {error.what}; make its files smaller")
+            report = replace(report, findings=(*report.findings, wrong), rights=())
     return replace(report, seconds={verdict.MANIFEST: round(time.monotonic() - began, 3)})
 
 
@@ -96,70 +93,32 @@ async def _read(tree: Tree, folder: str, taken: Collection[str], report: Report)
     Raises:
         SkillRefused: something is certain to be wrong; the findings have every such thing.
     """
-    found = check_guide_layout(tree)
-    paths = {each.path for each in tree.files}
-    if "SKILL.md" not in paths:
-        inner = next((path for path in sorted(paths) if path.endswith("/SKILL.md")), "")
-        remedy = f"give the folder of {inner}" if inner else "write one with a name and a description"
-        raise SkillRefused(*found, functional("manifest.missing", f"there is no SKILL.md at the top: {remedy}"))
-    found += find_secrets(tree)
-    data = tree.read("SKILL.md")
-    text = decode_text(data)
-    if text is None:
-        raise SkillRefused(*found)
-    if data.startswith(b"\xef\xbb\xbf"):
-        found.append(advice("manifest.mark", "it begins with a byte order mark, which some readers refuse", "SKILL.md"))
-    try:
-        front = await read_front_matter(text, folder, lenient=True)
-    except SkillRefused as error:
-        raise SkillRefused(*found, *error.findings) from error
-    name = str(front.fields["name"]).strip()
-    found += _check_name(name, taken)
-    found += front.check_characters()
-    found += _advise(front, paths)
+    async with ChildProcess() as child:
+        found, secrets = await child.call(_CPU_S, check_guide_files, tree.facts())
+        paths = [each.path for each in tree.files]
+        if "SKILL.md" not in paths:
+            inner = next((path for path in sorted(paths) if path.endswith("/SKILL.md")), "")
+            remedy = f"give the folder of {inner}" if inner else "write one with a name and a description"
+            raise SkillRefused(*found, functional("manifest.missing", f"there is no SKILL.md at the top: {remedy}"))
+        found += secrets
+        data = tree.read("SKILL.md")
+        text = decode_text(data)
+        if text is None:
+            raise SkillRefused(*found)
+        if data.startswith(b"\xef\xbb\xbf"):
+            mark = "it begins with a byte order mark, which some readers refuse"
+            found.append(advice("manifest.mark", mark, "SKILL.md"))
+        try:
+            front = await read_front_matter(child, text, folder, lenient=True)
+        except SkillRefused as error:
+            raise SkillRefused(*found, *error.findings) from error
+        name, description, more = await child.call(
+            _CPU_S, describe_guide, front.fields, front.body, front.ignored, front.long, paths, list(taken)
+        )
+    found += more
     if any(each.kind is not Kind.ADVICE for each in found):
         raise SkillRefused(*found)
-    description = str(front.fields["description"]).strip()
     return replace(report, findings=tuple(found), name=name, summary=description, rights=(Right.READ,))
-
-
-def _check_name(name: str, taken: Collection[str]) -> list[Finding]:
-    if wrong := find_guide_name_problem(name):
-        return [functional("manifest.name", f"{name[:80]!a} cannot be its name: {wrong}", "SKILL.md")]
-    if name in taken:
-        return [
-            functional(
-                "manifest.taken", f"there is a skill {name} already: change that one, or rename this", "SKILL.md"
-            )
-        ]
-    if other := find_imitated(name, taken):
-        return [advice("manifest.imitates", f"its name is easily taken for that of the skill {other}", "SKILL.md")]
-    return []
-
-
-def _advise(front: FrontMatter, paths: set[str]) -> list[Finding]:
-    found = list_ignored(front.fields)
-    found += [
-        advice("manifest.field", f"the format has no field {name[:80]!a}; it is kept and has no effect", "SKILL.md")
-        for name in front.ignored
-    ]
-    found += [
-        advice(
-            "manifest.long", f"its {name} is longer than the format's {limit} characters; others refuse it", "SKILL.md"
-        )
-        for name, limit in front.long.items()
-    ]
-    found += [replace(each, kind=Kind.ADVICE) for each in check_description(str(front.fields["description"]))]
-    found += [
-        advice("manifest.unlisted", f"it names {path}, which does not exist", "SKILL.md")
-        for path in find_absent(front.body, paths)
-    ]
-    found += [
-        advice("manifest.interpreter", "it runs only after a person grants its interpreter", path)
-        for path in sorted(paths)
-        if _OTHER_SCRIPT.fullmatch(path)
-    ]
-    return found
 
 
 async def _prove_scripts(report: Report) -> Report:

@@ -27,7 +27,7 @@ from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_backends.sandbox.control import FLAGS
 from hermes_exec_backends.sandbox.host import this_machine
 from hermes_exec_policies.confinement import DEFAULT_KIND, build_confinement
-from hermes_exec_policies.gate.audit import ONLY_DATA
+from hermes_exec_policies.gate.analysis.audit import ONLY_DATA
 from hermes_exec_policies.gate.behavior_rules import WATCH
 from hermes_exec_policies.gate.cases import DATA, read_left_files
 from hermes_exec_policies.gate.verdict import Finding, functional, security

@@ -10,30 +10,34 @@ from __future__ import annotations
 import json
 import random
 import re
+import secrets
 import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec._async import gather_or_cancel
 from hermes_exec_policies.gate import launch
-from hermes_exec_policies.gate.cases import Case, extract_call, extract_cases, find_difference, is_same, strongest_level
-from hermes_exec_policies.gate.parts import Part, list_parts
-from hermes_exec_policies.gate.rewrites import Mutant, freeze_result, make_mutants, make_small_mutants
-from hermes_exec_policies.gate.trial_arguments import check_generated, is_encoded, make_variants
+from hermes_exec_policies.gate.analysis.conditions import find_unchecked, record_conditions
+from hermes_exec_policies.gate.analysis.mutants import Mutant, freeze_result, make_mutants, make_small_mutants
+from hermes_exec_policies.gate.analysis.own_tests import extract_call, extract_cases
+from hermes_exec_policies.gate.analysis.parts import Part, list_parts
+from hermes_exec_policies.gate.analysis.trial_arguments import generate_arguments, has_encoded, make_variants
+from hermes_exec_policies.gate.cases import Case, find_difference, is_same, strongest_level
 from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from hermes_exec_policies.gate.candidate import Candidate
     from hermes_exec_policies.gate.cases import LeftFile
-    from hermes_exec_policies.gate.launch import (
-        CallResult,
-    )
+    from hermes_exec_policies.gate.launch import CallResult
     from hermes_exec_policies.gate.manifest import Manifest
 
 _SHOWN = 400
+_GENERATED = 40
+"""The most calls with generated arguments."""
+_CRASHES = ("signal", "no result")
 _IMPORT_S = 0.3
 _SMALL_S = 4.0
 """The CPU time of the small mutants, as a multiple of the duration of the skill's tests; pytest's import is added."""
@@ -113,7 +117,7 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
             _check_contract(candidate, cases),
             _check_dependence(candidate, seen, constant, work),
             _check_observation(candidate, seen.calls),
-            _check_generated(candidate, seen),
+            _check_unseen(candidate, seen),
             _run_mutants(candidate, seen, work),
             _run_small_mutants(candidate, seen, work, constant=bool(constant)),
         ]
@@ -149,7 +153,7 @@ async def _run_own_tests(candidate: Candidate, seen: SuiteResults) -> None:
 
 async def _run_cases(candidate: Candidate, seen: SuiteResults, cases: Sequence[Case]) -> None:
     """Call the held-out cases and literal assertions of its own tests from outside, once for equal arguments."""
-    own = extract_cases(candidate.tests, candidate.manifest.signature.function)
+    own = await candidate.analyze(extract_cases, candidate.tests, candidate.manifest.signature.function)
     keys = [_case_key(candidate, case) for case in (*cases, *own)]
     distinct = dict(zip(keys, (*cases, *own), strict=True))
     answers = dict(
@@ -232,7 +236,7 @@ async def _check_dependence(candidate: Candidate, seen: SuiteResults, constant: 
         return []
     results = 0
     for base in calls[:_TRIED]:
-        waiting = make_variants(base.case.arguments, signature.schema)
+        waiting = await candidate.analyze(make_variants, base.case.arguments, signature.schema)
         for wave in (waiting[:1], waiting[1:4], waiting[4:]):
             for called, run in await gather_or_cancel(candidate.call(each) for each in wave):
                 # Failures with generated arguments do not count against the skill.
@@ -244,7 +248,7 @@ async def _check_dependence(candidate: Candidate, seen: SuiteResults, constant: 
                 results += called.ok
     if not results:
         return []
-    if any(map(is_encoded, (candidate.by_name(calls[0].case.arguments) or {}).values())):
+    if await candidate.analyze(has_encoded, candidate.by_name(calls[0].case.arguments) or {}):
         seen.unvaried = "another result than that of the encoded bytes of its cases was not seen"
         return [advice("suites.constant", seen.unvaried, entry)]
     if held and (calls[0].result or calls[0].left):
@@ -266,7 +270,7 @@ async def _check_dependence(candidate: Candidate, seen: SuiteResults, constant: 
 async def _show_other_result(candidate: Candidate, folder: Path) -> bool:
     """Return whether its own tests see two results, for example of files or variables that they prepare."""
     manifest = candidate.manifest
-    frozen = freeze_result(candidate.tree.read(manifest.entry).decode(), manifest.signature.function)
+    frozen = await candidate.analyze(freeze_result, candidate.source, manifest.signature.function)
     if frozen is None:
         return False
     run = await _test_mutant(candidate, frozen, folder)
@@ -289,7 +293,7 @@ async def _check_observation(candidate: Candidate, calls: Sequence[SkillCall]) -
     """Check with arguments that no case has whether results depend on being observed, as a sniffing skill's do."""
     held = [each.case.arguments for each in calls if each.case.arguments]
     for arguments in held[:1]:
-        variants = make_variants(arguments, candidate.manifest.signature.schema)
+        variants = await candidate.analyze(make_variants, arguments, candidate.manifest.signature.schema)
         for variant in random.sample(variants, min(_TRIED, len(variants))):
             order = [False, True] * _TRIED
             random.shuffle(order)
@@ -304,14 +308,63 @@ async def _check_observation(candidate: Candidate, calls: Sequence[SkillCall]) -
     return []
 
 
-async def _check_generated(candidate: Candidate, seen: SuiteResults) -> list[Finding]:
-    """Call it with generated arguments; record what no case has checked."""
+async def _check_unseen(candidate: Candidate, seen: SuiteResults) -> list[Finding]:
+    """Call it with generated arguments; record the way that no case takes, or the parts that no case needs."""
+    found = await _check_generated(candidate, seen)
     cases = [each.case for each in seen.calls]
-    found, seen.unchecked = await check_generated(candidate, cases)
     outside = [each for each in cases if each.source != Level.SELF_TESTED and not each.anything]
     if not seen.unchecked and strongest_level(outside).unseen:
         seen.unchecked = await _find_unneeded(candidate, outside)
     return found
+
+
+async def _check_generated(candidate: Candidate, seen: SuiteResults) -> list[Finding]:
+    """Call it with arguments that are generated from its signature, each in a process of its own in one sandbox.
+
+    Findings: a call ended the process without an error, or raised one that the docstring does not name. The results get
+    a way through the function that no case from outside takes.
+    """
+    signature, entry = candidate.manifest.signature, candidate.manifest.entry
+    named = [(each.case, given) for each in seen.calls if (given := candidate.by_name(each.case.arguments)) is not None]
+    known = [given for _, given in named]
+    made = await candidate.analyze(
+        generate_arguments, signature.schema, known, candidate.source, _GENERATED, secrets.randbits(32)
+    )
+    if not made or not signature.names:
+        return []
+    source, recorded = await candidate.analyze(record_conditions, candidate.source, signature.function)
+    root = candidate.work / "instrumented" / candidate.manifest.module
+    candidate.plant(source, root)
+    called, log = await candidate.call_varied([*known, *made], root)
+    shutil.rmtree(root.parent)
+    if len(called) < len(known) + len(made) or all(each.error.startswith(_CRASHES) for each in called):
+        seen.unchecked = "its copy with recorded conditions cannot be called, so that ways without a case are not known"
+        return []
+    generated = dict(enumerate(zip(made, called[len(known) :], strict=False), len(known)))
+    if crash := await _find_crash(candidate, generated.values()):
+        return [crash]
+    # A test's own result may be false, and any result passes a case that failed in use: these decide nothing.
+    outside = [
+        number for number, (case, _) in enumerate(named) if case.source != Level.SELF_TESTED and not case.anything
+    ]
+    results: list[tuple[int, Any]] = [*enumerate(known)]
+    results += [(number, arguments) for number, (arguments, each) in generated.items() if each.ok]
+    seen.unchecked = await candidate.analyze(find_unchecked, recorded, log, outside, results)
+    errors = {each.error for _, each in generated.values()} - {"", "timeout", *signature.raises}
+    if errors and signature.raises:
+        return [advice("suites.errors", f"it raises {min(errors)}, which its docstring does not name", entry)]
+    return []
+
+
+async def _find_crash(candidate: Candidate, calls: Iterable[tuple[Any, CallResult]]) -> Finding | None:
+    """Return a finding about the first call that ends the process, also without the recorder of conditions."""
+    for arguments, called in calls:
+        if called.error.startswith(_CRASHES):
+            again, _ = await candidate.call(arguments, as_used=True)
+            if again.error.startswith(_CRASHES):
+                said = f"for {arguments} it ends with {again.error}; raise an exception instead"
+                return functional("suites.bad-input", said, candidate.manifest.entry)
+    return None
 
 
 async def _find_unneeded(candidate: Candidate, cases: Sequence[Case]) -> str:
@@ -321,8 +374,7 @@ async def _find_unneeded(candidate: Candidate, cases: Sequence[Case]) -> str:
         candidate: the skill.
         cases: calls with known results, all of which it has fulfilled.
     """
-    source = candidate.tree.read(candidate.manifest.entry).decode()
-    whole, *left = list_parts(source, candidate.manifest.signature.function)
+    whole, *left = await candidate.analyze(list_parts, candidate.source, candidate.manifest.signature.function)
     if len(left) > _MOST_PARTS:
         return f"the function has {len(left)} parts, too many to try the cases without each"
     for case in cases:
@@ -349,7 +401,7 @@ def _name_parts(left: Sequence[Part]) -> str:
 
 async def _first_call(candidate: Candidate) -> list[SkillCall]:
     """Call the skill with the first literal arguments in its tests."""
-    given = extract_call(candidate.tests, candidate.manifest.signature.function)
+    given = await candidate.analyze(extract_call, candidate.tests, candidate.manifest.signature.function)
     if not given:
         return []
     case = Case(given, None, Level.SELF_TESTED, returns=False)
@@ -382,8 +434,11 @@ async def _check_contract(candidate: Candidate, cases: Sequence[Case]) -> list[F
                 "suites.bad-input", f"on bad input it ends with {called.error}; raise an exception instead", entry
             )
         )
-    given = cases[0].arguments if cases else extract_call(candidate.tests, signature.function)
-    if given is not None and candidate.manifest.metadata.get("deterministic", "").lower() in {"true", "yes"}:
+    is_deterministic = candidate.manifest.metadata.get("deterministic", "").lower() in {"true", "yes"}
+    given: dict[str, Any] | list[Any] | None = cases[0].arguments if cases else None
+    if is_deterministic and given is None:
+        given = await candidate.analyze(extract_call, candidate.tests, signature.function)
+    if is_deterministic and given is not None:
         answers = [(await candidate.call(given))[0] for _ in range(2)]
         if answers[0].result != answers[1].result:
             found.append(
@@ -399,7 +454,7 @@ async def _check_contract(candidate: Candidate, cases: Sequence[Case]) -> list[F
 
 async def _run_mutants(candidate: Candidate, seen: SuiteResults, work: Path) -> list[Finding]:
     entry = candidate.manifest.entry
-    made = make_mutants(candidate.tree.read(entry).decode(), candidate.manifest.signature.function)
+    made = await candidate.analyze(make_mutants, candidate.source, candidate.manifest.signature.function)
     runs = await gather_or_cancel(
         _test_mutant(candidate, each, work / f"mutant{number}") for number, each in enumerate(made)
     )
@@ -432,12 +487,12 @@ async def _run_mutants(candidate: Candidate, seen: SuiteResults, work: Path) -> 
 async def _run_small_mutants(candidate: Candidate, seen: SuiteResults, work: Path, *, constant: bool) -> list[Finding]:
     """Check whether the tests, or else the cases, notice one small change; a ``constant`` result needs no argument."""
     entry, function = candidate.manifest.entry, candidate.manifest.signature.function
-    source = candidate.tree.read(entry).decode()
-    small = make_small_mutants(source, function)
+    small = await candidate.analyze(make_small_mutants, candidate.source, function)
     if not small:
         return []
+    whole = await candidate.analyze(make_mutants, candidate.source, function)
     # The first of these must pass and the second must fail; otherwise the others prove nothing.
-    made = [each for each in make_mutants(source, function) if each.must_live or each.name == "raises"][::-1] + small
+    made = [each for each in whole if each.must_live or each.name == "raises"][::-1] + small
     folder = work / "mutants"
     for number, mutant in enumerate(made):
         candidate.plant(mutant.source, folder / str(number) / candidate.manifest.module)
@@ -490,7 +545,8 @@ async def _depends_on(candidate: Candidate, seen: SuiteResults, name: str) -> bo
         if given is None or name not in given:
             continue
         parts: dict[str, Any] = dict(candidate.manifest.signature.schema.get("properties") or {})
-        alone = make_variants({name: given[name]}, {"properties": {name: parts.get(name, {})}})
+        kind = {"properties": {name: parts.get(name, {})}}
+        alone = await candidate.analyze(make_variants, {name: given[name]}, kind)
         calls = [candidate.call({**given, **cast("dict[str, Any]", each)}) for each in alone[:_VARIED]]
         others = await gather_or_cancel(calls)
         if any(

@@ -12,15 +12,15 @@ import re
 import shutil
 import stat
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec_policies.gate.text_checks import find_hidden, find_lookalike
 from hermes_exec_policies.gate.verdict import Finding, SkillRefused, functional
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 MAX_FILES = 1000
 """Public skills with trees of schemas or of fonts have up to about 100."""
@@ -67,6 +67,15 @@ class Tree:
             path = each.path.encode()
             total.update(b"%d:%s%o:%d:%s" % (len(path), path, each.mode, each.size, each.sha256.encode()))
         return total.hexdigest()
+
+    def facts(self) -> dict[str, Any]:
+        """Return the tree as JSON data for another process, which reads the same files."""
+        return {"root": str(self.root), "files": list(map(astuple, self.files))}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Tree:
+        """Create a tree from the output of ``facts``."""
+        return cls(Path(facts["root"]), tuple(FileEntry(*each) for each in facts["files"]))
 
     def read(self, path: str) -> bytes:
         """Return the bytes of a file of the skill."""
@@ -220,7 +229,7 @@ def check_path(path: str) -> None:
     if any(len(part) > _MAX_NAME for part in parts):
         wrong = f"{ascii(path)[:80]} is longer than {_MAX_NAME} characters: shorten the name"
         raise SkillRefused(functional("manifest.file-name", wrong))
-    if not path.isprintable() or find_hidden(path) or find_lookalike(path):
+    if not path.isprintable() or (not path.isascii() and (find_hidden(path) or find_lookalike(path))):
         wrong = f"{ascii(path)[:80]} holds a character that is invisible or looks like another: rename the file"
         raise SkillRefused(functional("manifest.file-name", wrong))
     if any(_ELSEWHERE.search(part) for part in parts):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError, Refused, UsageError
 from hermes_exec_agent.models.messages import Message
@@ -19,7 +19,6 @@ from hermes_exec_agent.skills.build.draft import (
     DRAFT_PROMPT,
     Draft,
     UnreadableReply,
-    describe_function,
     describe_improvement,
     describe_rejection,
     describe_task,
@@ -34,7 +33,9 @@ from hermes_exec_agent.skills.registry.admission import (
 from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.registry.record import Author, Origin
 from hermes_exec_policies.gate import verdict
+from hermes_exec_policies.gate.analysis.signature import describe_signature
 from hermes_exec_policies.gate.cases import find_named_files, find_unseen_files
+from hermes_exec_policies.gate.child_process import ChildProcess, Unanswered
 from hermes_exec_policies.gate.skill_names import find_name_problem, module_name
 from hermes_exec_policies.gate.tree import SkillTreeWriter, Tree
 from hermes_exec_policies.gate.verdict import Kind, Report
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.skills")
 DENIED = "Sandbox Jailbreak"
+_CPU_S = 10
+"""The CPU time in which the signature of a draft is read."""
 
 
 MAX_RETRIES = 3
@@ -323,7 +326,7 @@ class SkillBuilder:
         """
         known = self._known[name]
         if name not in self._separate:
-            call, schema = describe_function(draft.script, module_name(name))
+            call, schema = await _describe_signature(draft.script, module_name(name))
             if not call:
                 return known  # there is no function to call yet
             files = self._files[name] | find_named_files(draft.files(name)["SKILL.md"])
@@ -397,6 +400,15 @@ class SkillBuilder:
                 f"{name!r} is not a valid name of a skill: {wrong}", remedy="generate-csv-report, for example"
             )
         return name
+
+
+async def _describe_signature(script: str, module: str) -> tuple[str, dict[str, Any]]:
+    """Return the signature of a draft's function as text and as JSON Schema; both are empty if it cannot be read."""
+    try:
+        async with ChildProcess() as child:
+            return await child.call(_CPU_S, describe_signature, script, module)
+    except Unanswered:
+        return "", {}  # the gate says why
 
 
 def write_tree(files: Mapping[str, str], root: Path) -> Tree:

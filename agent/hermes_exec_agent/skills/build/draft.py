@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from hermes_exec_policies.gate.manifest import read_signature
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,28 +84,6 @@ def parse_json_object(text: str) -> dict[str, Any]:
         if isinstance(value, dict):
             return cast("dict[str, Any]", value)
     raise UnreadableReply(f"the reply is not a draft: {why}")
-
-
-def describe_function(script: str, module: str) -> tuple[str, dict[str, Any]]:
-    """Return the signature of a script's function as text and as JSON Schema; both are empty if there is none."""
-    try:
-        tree = ast.parse(script)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return "", {}
-    found = read_signature(tree, ("run", module))
-    node = next(
-        (
-            each
-            for each in reversed(tree.body)
-            if isinstance(each, ast.FunctionDef) and found and each.name == found.function
-        ),
-        None,
-    )
-    if found is None or node is None:
-        return "", {}
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    call = f"def {node.name}({ast.unparse(node.args)}){returns}:\n    {ast.get_docstring(node) or '...'}"
-    return call, found.schema
 
 
 def _quote_yaml(text: str) -> str:

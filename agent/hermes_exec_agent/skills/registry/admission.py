@@ -156,7 +156,7 @@ async def _gate(
 ) -> Report:
     from hermes_exec_policies.folders import SharedFolder
     from hermes_exec_policies.gate.check import check
-    from hermes_exec_policies.gate.packages import Environments
+    from hermes_exec_policies.gate.environments import Environments
 
     for folder in grants.folders if grants else ():
         preconditions.check_folder(registry, SharedFolder.parse_grant(folder), None if os.geteuid() else -1)

@@ -30,7 +30,7 @@ def collect(registry: Registry, *, older_s: float = YOUNG_S) -> Garbage:
     Raises:
         Refused: another program changed the registry; nothing was removed.
     """
-    from hermes_exec_policies.gate.packages import Environments
+    from hermes_exec_policies.gate.environments import Environments
 
     if not registry.home.folder.exists():
         return Garbage((), ())

@@ -154,7 +154,7 @@ def prepare_packages(registry: Registry, version: Version, folder: Path) -> Path
     Raises:
         Refused: they are missing or were changed; if changed, the version is quarantined.
     """
-    from hermes_exec_policies.gate.packages import environment_digest, share_environment
+    from hermes_exec_policies.gate.environments import environment_digest, share_environment
 
     if not version.environment:
         return None

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_backends.sandbox.run import ProgramResult
     from hermes_exec_policies.folders import SharedFolder
+    from hermes_exec_policies.gate.child_process import ChildProcess
     from hermes_exec_policies.gate.launch import SkillLaunch
     from hermes_exec_policies.model import Policy
 
@@ -40,6 +41,8 @@ _BY_SUFFIX = {
     ".pl": "perl", ".php": "php", ".lua": "lua", ".ts": "deno", ".r": "Rscript",
 }  # fmt: skip
 _LINE_MAX = 256
+_CPU_S = 60
+"""The CPU time in which the requirements of a script are found."""
 _SHELLS = {"sh": "/bin/sh", "dash": "/bin/sh", "bash": "/bin/bash"}
 _MISSING = re.compile(rb"^ModuleNotFoundError: No module named '([A-Za-z0-9_]{1,60})", re.MULTILINE)
 
@@ -249,12 +252,17 @@ async def _install(
     Raises:
         Refused: a requirement is invalid, or cannot be had.
     """
-    from hermes_exec_policies.gate.packages import Environments, collect_script_requirements, install, share_environment
+    from hermes_exec_policies.gate.analysis.requirements import find_script_requirements
+    from hermes_exec_policies.gate.child_process import ChildProcess
+    from hermes_exec_policies.gate.environments import Environments, install, share_environment
     from hermes_exec_policies.gate.tree import Tree
     from hermes_exec_policies.gate.verdict import FUNCTION_POLICY, SkillRefused
     from hermes_exec_policies.load import load_policy
 
-    wanted, wrong = collect_script_requirements(Tree(tree, version.files), script, await _read_metadata(tree))
+    async with ChildProcess() as child:
+        metadata = await _read_metadata(child, tree)
+        files = Tree(tree, version.files).facts()
+        wanted, wrong = await child.call(_CPU_S, find_script_requirements, files, script, metadata)
     if wrong:
         raise Refused(f"{version.name} {version.number}: {wrong[0].path}: {wrong[0].operator}")
     if not wanted:
@@ -265,14 +273,14 @@ async def _install(
         kept = await install(load_policy(FUNCTION_POLICY), wanted, work, Environments(registry.home.environments))
     except SkillRefused as error:
         raise Refused(f"{version.name} {version.number}: {error.findings[0].operator}") from error
-    return tuple(map(str, wanted)), share_environment(kept, folder / "packages")
+    return tuple(wanted), share_environment(kept, folder / "packages")
 
 
-async def _read_metadata(tree: Path) -> dict[str, str]:
+async def _read_metadata(child: ChildProcess, tree: Path) -> dict[str, str]:
     """Return the metadata of SKILL.md, values as text."""
     from hermes_exec_policies.gate.manifest import read_front_matter
 
-    front = await read_front_matter((tree / "SKILL.md").read_text("utf-8-sig"), "", lenient=True)
+    front = await read_front_matter(child, (tree / "SKILL.md").read_text("utf-8-sig"), "", lenient=True)
     found: Any = front.fields.get("metadata")
     if not isinstance(found, dict):
         return {}

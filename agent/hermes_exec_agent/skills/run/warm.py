@@ -153,7 +153,7 @@ class WarmRunner:
 
     def _is_untouched(self, kept: _WarmSandbox, version: Version) -> bool:
         """Whether its copies and their originals match the signed list; a new sandbox reports a difference."""
-        from hermes_exec_policies.gate.packages import environment_digest
+        from hermes_exec_policies.gate.environments import environment_digest
 
         sandbox = kept.sandbox
         if any(content.find_differences(tree, version.files) for tree in (sandbox.tree, self.registry.tree(version))):

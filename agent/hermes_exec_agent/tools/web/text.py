@@ -1,4 +1,4 @@
-"""The text of a page. `answer` runs in a child process, as a page can hang or crash a parser.
+"""The text of a page. `parse_html` runs in a child process, as a page can hang or crash a parser.
 
 Bytes become text by the rules of browsers: the mark at the beginning, the server's charset, the page's own, UTF-8, and
 windows-1252 for the rest. A charset that browsers do not know is ignored, as some of Python's codecs are not charsets.
@@ -74,23 +74,26 @@ def _find_codec(label: str) -> str:
     return name if name in _CHARSETS else ""
 
 
-def answer(question: dict[str, Any]) -> dict[str, str]:
-    """Return the title and the text of an HTML page: its article, or all of it if none is found or it is long."""
+def parse_html(content: str, charset: str, url: str) -> tuple[str, str]:
+    """Return the title and the text of an HTML page: its article, or all of it if none is found or it is long.
+
+    ``content`` is base64 of its bytes, ``charset`` the server's, if any.
+    """
     import trafilatura
 
-    html = decode(base64.b64decode(question["content"]), question["charset"], is_html=True)
+    html = decode(base64.b64decode(content), charset, is_html=True)
     tree: Any = trafilatura.load_html(html)
     if tree is None:
-        return {"title": "", "text": ""}
+        return "", ""
     title = str(tree.findtext(".//title") or "")
     article = None
     if len(html) <= _MOST_SEARCHED:
         article = trafilatura.extract(
             tree,
-            url=question["url"],
+            url=url,
             output_format="markdown",
             include_links=True,
             include_tables=True,
             include_comments=False,
         )
-    return {"title": title, "text": article or trafilatura.html2txt(html) or ""}
+    return title, article or trafilatura.html2txt(html) or ""

@@ -195,7 +195,7 @@ async def _read_text(page: Page) -> tuple[str, str]:
     from hermes_exec_agent.tools.web import text
 
     if page.media_type in _HTML:
-        return await _parse_html(page, text.__name__)
+        return await _parse_html(page)
     if not _TEXT.fullmatch(page.media_type) or b"\0" in page.content[:8192]:
         raise Unsupported(
             f"{quote(page.url)} is {quote(page.media_type)}, and web_extract reads HTML and text alone",
@@ -204,15 +204,14 @@ async def _read_text(page: Page) -> tuple[str, str]:
     return "", text.decode(page.content, page.charset)
 
 
-async def _parse_html(page: Page, module: str) -> tuple[str, str]:
+async def _parse_html(page: Page) -> tuple[str, str]:
+    from hermes_exec_agent.tools.web import text
     from hermes_exec_agent.tools.web.fetch import PageUnavailable
-    from hermes_exec_policies.gate import child_process
+    from hermes_exec_policies.gate.child_process import ChildProcess, Unanswered
 
     content = base64.b64encode(page.content).decode("ascii")
-    question = {"content": content, "charset": page.charset, "url": page.url}
     try:
-        async with asyncio.timeout(_PARSE_S):
-            found = await child_process.ask(module, question, cpu_s=_PARSE_S)
-    except (TimeoutError, child_process.Unanswered):
+        async with asyncio.timeout(_PARSE_S), ChildProcess() as child:
+            return await child.call(_PARSE_S, text.parse_html, content, page.charset, page.url)
+    except (TimeoutError, Unanswered):
         raise PageUnavailable(f"{quote(page.url)}: its HTML could not be parsed within {_PARSE_S} s") from None
-    return str(found["title"]), str(found["text"])

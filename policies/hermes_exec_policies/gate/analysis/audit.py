@@ -16,54 +16,29 @@ import re
 import sys
 import tomllib
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_policies.gate.verdict import Finding, Kind, advice, functional
+from hermes_exec_policies.gate.tree import Tree
+from hermes_exec_policies.gate.verdict import Finding, advice, functional
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hermes_exec_policies.gate.tree import Tree
 
-
-_CPU_S = 20
-
-
-async def audit(tree: Tree) -> list[Finding]:
-    """Return the findings in a skill's texts. A child process examines them, as they can keep it busy or crash it."""
-    # Imported here, because the child imports this module, too, and does without asyncio.
-    from hermes_exec_policies.gate.child_process import Unanswered, ask
-
-    question: dict[str, Any] = {"texts": texts_of(tree)}
-    try:
-        told = await ask("hermes_exec_policies.gate.audit", question, cpu_s=_CPU_S)
-    except Unanswered as error:
-        # Fail closed: a text that exhausts or crashes the child process was not examined.
-        return [functional("audit.unreadable", f"it could not be examined: {error.what}; make its files smaller")]
-    return [
-        Finding(each["stage"], Kind(each["kind"]), each["code"], each["operator"], each["path"], each["line"])
-        for each in told
-    ]
-
-
-def texts_of(tree: Tree) -> dict[str, str]:
-    """Return every file that is text, whatever its name; the stage of the manifest allows other kinds."""
-    found: dict[str, str] = {}
+def examine_files(files: dict[str, Any]) -> list[Finding]:
+    """Return the findings in every file of a skill that is text, whatever its name; the layout allows other kinds."""
+    tree = Tree.from_facts(files)
+    texts: dict[str, str] = {}
     for each in tree.files:
         with contextlib.suppress(UnicodeDecodeError):
-            found[each.path] = tree.read(each.path).decode()
-    return found
+            texts[each.path] = tree.read(each.path).decode()
+    return examine_texts(texts)
 
 
 _SHELL = (".sh", ".bash")
 _OTHERS = re.compile(r"scripts/.*\.(pl|pm|rb|[mc]?js|ts|php|lua|ps1|bat|cmd|tcl|r|jl|go|c|cc|cpp|rs|java|awk|vbs)")
-
-
-def answer(question: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the findings in the texts of a skill, as plain values."""
-    return [asdict(each) for each in examine_texts(question["texts"])]
 
 
 def examine_texts(texts: dict[str, str]) -> list[Finding]:

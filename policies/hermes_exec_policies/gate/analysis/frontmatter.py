@@ -1,10 +1,13 @@
-"""Parse the front matter of SKILL.md with the format's reference library, in a child process, as it may hang."""
+"""Parse the front matter of SKILL.md with the format's reference library, within bounds."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec_policies.gate.verdict import Finding, functional
 
 if TYPE_CHECKING:
     from strictyaml.ruamel import Node
@@ -12,21 +15,44 @@ if TYPE_CHECKING:
 _FIELDS = frozenset({"name", "description", "license", "allowed-tools", "metadata", "compatibility"})
 _TEXTS = ("license", "compatibility", "allowed-tools", "description", "name")
 _PARTS = 3
+_MAX_TEXT = 256 << 10
+_MAX_FRONT = 16 << 10
+_MAX_FRONT_LINES = 200
+_MAX_INDENT = 16
+_MAX_BRACKETS = 128
+_NESTED = re.compile(r"(?:[-?:][ \t]+){16}")
+"""Nested lists on one line."""
 _LENGTHS = {"description": 1024, "compatibility": 500}
 """Characters that the format allows. Public skills exceed it, so longer ones are advice in lenient use."""
 
 
-def answer(question: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields and the body of a text, all errors for a folder of the given name, and the fields it ignored.
+@dataclass(frozen=True, slots=True)
+class FrontMatter:
+    """The first part of SKILL.md as the format's reference library reads it, and the text after it."""
 
-    With ``lenient``, values may be in YAML's flow style, and unknown fields and long texts are not errors.
+    fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    body: str = ""
+    ignored: tuple[str, ...] = ()
+    """Fields that the format does not have."""
+    long: dict[str, int] = field(default_factory=dict[str, int])
+    """Fields that are longer than the format allows, and their limits."""
+    errors: tuple[Finding, ...] = ()
+    """All errors; the other values are empty then."""
+
+
+def parse_front_matter(text: str, folder: str, *, lenient: bool) -> FrontMatter:
+    """Parse and validate the front matter of SKILL.md, the ``text`` of a whole file.
+
+    ``folder`` is the name of its folder, which must be the skill's; not compared if empty. With ``lenient``, values may
+    be in YAML's flow style, and unknown fields and long texts are not errors.
     """
     from skills_ref.errors import SkillError
     from skills_ref.parser import parse_frontmatter
     from skills_ref.validator import validate_metadata
 
-    text, lenient = question["text"], question.get("lenient", False)
-    folder = cast("Path", Path(question["folder"]) if question["folder"] else None)
+    text = text.replace("\r\n", "\n")
+    if wrong := _check_bounds(text):
+        return FrontMatter(errors=(wrong,))
     ignored: list[str] = []
     try:
         fields, body = parse_frontmatter(text)
@@ -36,16 +62,41 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
             fields, body = parse_frontmatter(rewritten)
         except SkillError:
             what, line = _describe(error)
-            return {"errors": [what], "line": line, "fields": {}, "body": "", "ignored": [], "long": {}}
+            return FrontMatter(errors=(functional("manifest.format", what, "SKILL.md", line),))
     if lenient:
         ignored += [str(name) for name in fields if name not in _FIELDS]
         fields = {name: value for name, value in fields.items() if name in _FIELDS}
     long = {name: limit for name, limit in _LENGTHS.items() if len(str(fields.get(name, ""))) > limit}
     checked = fields | {name: str(fields[name])[:limit] for name, limit in long.items()} if lenient else fields
-    errors = validate_metadata(checked, folder)
+    errors = validate_metadata(checked, cast("Path", Path(folder) if folder else None))
     if not lenient:
         errors += _find_loose_types(text, fields)
-    return {"errors": errors, "line": 0, "fields": fields, "body": body, "ignored": ignored, "long": long}
+    if errors:
+        return FrontMatter(errors=tuple(functional("manifest.format", each, "SKILL.md") for each in errors))
+    return FrontMatter(fields, body, tuple(ignored), long)
+
+
+def _check_bounds(text: str) -> Finding | None:
+    """Return a finding about front matter that would keep a YAML parser busy, or that two would read differently."""
+    lines = text.split("\n")
+    if len(text) > _MAX_TEXT:
+        return functional("manifest.size", f"it is longer than {_MAX_TEXT} characters", "SKILL.md")
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), 0)
+    if lines[0].rstrip() != "---" or not end:
+        wrong = "it does not begin with a part between lines of '---': begin with ---, name: …, description: …, ---"
+        return functional("manifest.format", wrong, "SKILL.md")
+    front = lines[1:end]
+    joined = "\n".join(front)
+    if len(joined) > _MAX_FRONT or len(front) > _MAX_FRONT_LINES:
+        return functional("manifest.size", f"its first part is longer than {_MAX_FRONT} characters", "SKILL.md")
+    indent = max((len(line) - len(line.lstrip(" ")) for line in front), default=0)
+    if indent > _MAX_INDENT or joined.count("[") + joined.count("{") > _MAX_BRACKETS or _NESTED.search(joined):
+        return functional("manifest.deep", "its first part is nested too deeply", "SKILL.md")
+    for number, line in enumerate(front, 2):
+        if "---" in line or line.rstrip() == "...":
+            wrong = "its first part holds '---' or '...' within, where some readers end it: write a single dash"
+            return functional("manifest.format", wrong, "SKILL.md", number)
+    return None
 
 
 def _describe(error: Exception) -> tuple[str, int]:

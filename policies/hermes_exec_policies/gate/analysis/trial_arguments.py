@@ -1,12 +1,9 @@
-"""Call a function with arguments that no case and no test has.
+"""Arguments that no case and no test has, with which a function is called.
 
 *Variants* of known arguments show whether the result depends on them. *Generated* arguments follow the JSON schema of
 the signature: half of them are shaped as known arguments are; the others are the values at which functions often
 change (0, -1, empty, long), and constants of the function's own source with their neighbors, because a function that
 treats one value apart usually names it.
-
-A function may be right for the arguments of its cases and wrong for others. So its conditions are recorded: one that
-goes one way in every checked call, and the other way in a call with generated arguments, leads to an unchecked result.
 """
 
 from __future__ import annotations
@@ -16,17 +13,10 @@ import base64
 import json
 import math
 import random
-import shutil
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec_policies.gate.rewrites import Instrumented, Way, instrument
-from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from hermes_exec_policies.gate.candidate import Candidate
-    from hermes_exec_policies.gate.cases import Case
+    from collections.abc import Callable, Mapping, Sequence
 
 
 Arguments = dict[str, Any] | list[Any]
@@ -267,6 +257,11 @@ def is_encoded(value: Any) -> bool:
     return b"\0" in data
 
 
+def has_encoded(arguments: dict[str, Any]) -> bool:
+    """Return whether one of a call's arguments is encoded bytes."""
+    return any(map(is_encoded, arguments.values()))
+
+
 def _place_constants(known: Sequence[Arguments], constants: Sequence[Any]) -> list[Arguments]:
     """Return the first known arguments, each time with a constant of the source in place of one value."""
     base = known[0] if known else {}
@@ -350,78 +345,3 @@ def _value(kind: Mapping[str, Any], constants: Sequence[Any], chance: random.Ran
 def _choose(usual: Sequence[Any], kind: type, constants: Sequence[Any], chance: random.Random) -> Any:
     own = [each for each in constants if type(each) is kind]
     return chance.choice(own if own and chance.random() < _EXOTIC else usual)
-
-
-_GENERATED = 40
-"""The most calls with generated arguments."""
-_CRASHES = ("signal", "no result")
-_SHOWN = 200
-
-
-async def check_generated(candidate: Candidate, cases: Sequence[Case]) -> tuple[list[Finding], str]:
-    """Call a skill with arguments that are generated from its signature, each in a process of its own in one sandbox.
-
-    Args:
-        candidate: the skill.
-        cases: calls that had the expected results.
-
-    Returns:
-        Findings: a call ended the process without an error, or raised one that the docstring does not name; and a way
-        through the function that no case from outside takes, or an empty text.
-    """
-    signature, entry = candidate.manifest.signature, candidate.manifest.entry
-    source = candidate.tree.read(entry).decode()
-    named = [(case, given) for case in cases if (given := candidate.by_name(case.arguments)) is not None]
-    known = [given for _, given in named]
-    seed = random.SystemRandom().randrange(1 << 32)
-    made = generate_arguments(signature.schema, known, source, _GENERATED, seed)
-    if not made or not signature.names:
-        return [], ""
-    recorded = instrument(source, signature.function)
-    root = candidate.work / "instrumented" / candidate.manifest.module
-    candidate.plant(recorded.source, root)
-    called, log = await candidate.call_varied([*known, *made], root)
-    shutil.rmtree(root.parent)
-    if len(called) < len(known) + len(made) or all(each.error.startswith(_CRASHES) for each in called):
-        return [], "its copy with recorded conditions cannot be called, so that ways without a case are not known"
-    generated = dict(enumerate(zip(made, called[len(known) :], strict=False), len(known)))
-    for arguments, each in generated.values():
-        if each.error.startswith(_CRASHES):
-            again, _ = await candidate.call(arguments, as_used=True)  # a call of its own, without the recorder
-            if again.error.startswith(_CRASHES):
-                said = f"for {arguments} it ends with {again.error}; raise an exception instead"
-                return [functional("suites.bad-input", said, entry)], ""
-    outcomes = recorded.read_outcomes(log)
-    # A test's own result may be false, and any result passes a case that failed in use: these decide nothing.
-    outside = [
-        number for number, (case, _) in enumerate(named) if case.source != Level.SELF_TESTED and not case.anything
-    ]
-    seen = frozenset[Way]().union(*(outcomes.get(number, ()) for number in outside))
-    reached = {
-        way: arguments
-        for number, arguments in (
-            *enumerate(known),
-            *((number, arguments) for number, (arguments, each) in generated.items() if each.ok),
-        )
-        for way in outcomes.get(number, frozenset()) - seen
-    }
-    errors = {each.error for _, each in generated.values()} - {"", "timeout", *signature.raises}
-    found: list[Finding] = []
-    if errors and signature.raises:
-        found.append(advice("suites.errors", f"it raises {min(errors)}, which its docstring does not name", entry))
-    return found, _describe_unchecked(recorded, recorded.ways - seen, reached)
-
-
-def _describe_unchecked(recorded: Instrumented, left: Collection[Way], reached: Mapping[Way, Any]) -> str:
-    """Describe the first way that no case from outside takes; empty if there is none."""
-    for number, way in sorted({*left, *reached}, key=lambda each: (each not in reached, recorded.lines[each[0]], each)):
-        line = recorded.lines[number]
-        said = (
-            f"no case runs line {line}"
-            if number in recorded.blocks
-            else f"no case has the condition of line {line} {str(way).lower()}"
-        )
-        if (number, way) not in reached:
-            return f"{said}, and no arguments that were tried"
-        return f"{said}, as {json.dumps(reached[number, way], ensure_ascii=False)[:_SHOWN]} has"
-    return ""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_policies.gate.rewrites import reachable_nodes
+from hermes_exec_policies.gate.analysis.mutants import reachable_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
