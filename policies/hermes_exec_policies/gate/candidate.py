@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hermes_exec_policies.gate import behavior_rules, launch
-from hermes_exec_policies.gate.cases import read_texts
 from hermes_exec_policies.gate.analysis.requirements import find_imports
+from hermes_exec_policies.gate.cases import read_texts
 from hermes_exec_policies.gate.launch import (
     CallResult,
     copy_path,
