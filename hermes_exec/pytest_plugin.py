@@ -119,7 +119,7 @@ def terminal(request: pytest.FixtureRequest, hermes_target: str) -> Generator[Te
 
 
 def _file_of(node: pytest.Item | pytest.Collector, folder: str, target: str) -> Path:
-    """Return the file of the recording of a test, or of tests that share a terminal. It names one of several targets."""
+    """Return the file of the recording of a test or of tests that share a terminal, for one of several targets."""
     several = len(list_targets(node.config)) > 1 and not isinstance(node, pytest.Item)
     name = f"{node.nodeid or 'session'}-{target}" if several else node.nodeid
     name = re.sub(r"[^\w.=-]+", "-", name or "session").strip("-")
