@@ -74,11 +74,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests that have a terminal in each of the targets. A single target is no part of a test's name."""
+    """Run tests that have a terminal in each of the targets."""
     if "hermes_target" in metafunc.fixturenames:
-        targets = list_targets(metafunc.config)
-        ids = targets if len(targets) > 1 else [getattr(pytest, "HIDDEN_PARAM", targets[0])]  # pytest has it since 8.4
-        metafunc.parametrize("hermes_target", targets, indirect=True, scope="session", ids=ids)
+        metafunc.parametrize("hermes_target", list_targets(metafunc.config), indirect=True, scope="session")
 
 
 def list_targets(config: pytest.Config) -> list[str]:
