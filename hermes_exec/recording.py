@@ -135,7 +135,7 @@ def _begin(terminal: Any, path: Any) -> Recording:
     file = Path(path)
     if not file.parent.is_dir() or file.is_dir():
         raise UsageError(f"path: {file} is not a file in an existing folder", remedy="create the folder first")
-    return Recording(terminal.target, terminal.kind, path=os.fspath(path))
+    return Recording(terminal.target, terminal.kind, path=str(file))
 
 
 def _describe(request: Mapping[str, Any]) -> str:

@@ -58,7 +58,7 @@ def unwrap(proxies: Any) -> Any:
     """Return the asynchronous objects of blocking ones; what is no list of these is left to the call to refuse."""
     if not isinstance(proxies, Iterable):
         return proxies
-    listed = list(cast("Iterable[BlockingProxy]", proxies))
+    listed = list(cast("Iterable[Any]", proxies))
     for each in listed:
         if not isinstance(each, BlockingProxy):
             what = f"terminals: {describe_kind(each)} is not a terminal of hermes_exec.sync"
