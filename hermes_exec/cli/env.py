@@ -19,7 +19,7 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 def env(target: Target = None, *, json: Json = False) -> int:
     """Show the names of the variables that commands get from the profile and from here.
 
-    On this machine, run and shell inherit every variable, and agents those that find programs and caches, unless the key inherit
+    On this machine, run and shell inherit every variable, and agents those that find programs, unless the key inherit
     of the profile says otherwise. Variables that look like secrets are withheld; name them in the key secrets. Other
     targets inherit nothing. Values are not shown.
     """
