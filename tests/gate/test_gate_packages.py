@@ -135,7 +135,7 @@ def test_what_cannot_be_had_is_one_clean_refusal(tmp_path: Path) -> None:
 
     (tmp_path / "index").mkdir()
     store = Environments(tmp_path / "store", Index(tmp_path / "index"))
-    with pytest.raises(SkillRefused, match="cannot be had"):
+    with pytest.raises(SkillRefused, match="cannot be installed"):
         asyncio.run(store.lock([Requirement("absent-package==9999.0")], "3.11"))
 
 
