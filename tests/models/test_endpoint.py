@@ -281,7 +281,7 @@ def test_nobody_there_is_said_plainly() -> None:
         finally:
             await model.close()
 
-    with pytest.raises(ModelError, match=f"the connection failed: .* whether {url.removesuffix('/v1')} is up"):
+    with pytest.raises(ModelError, match=f"the connection failed: .* that {url.removesuffix('/v1')} is running"):
         asyncio.run(ask_nobody())
 
 

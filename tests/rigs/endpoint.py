@@ -166,7 +166,7 @@ class ScriptedEndpoint:
             self.headers.append({name.lower(): value for name, value in handler.headers.items()})
             number = len(self.requests) - 1
         self.asked.release()
-        if wrong := ill_formed(body.get("messages")):
+        if wrong := find_message_fault(body.get("messages")):
             self.complaints.append(wrong)
             return Status(400, {"error": {"message": wrong, "type": "invalid_request_error"}})
         if "tool_choice" in body and (self._tool_choice == "refused" or not body.get("tools")):
@@ -364,8 +364,8 @@ def _call_deltas(index: int, call: dict[str, Any], shape: str) -> list[dict[str,
     return [first, *({"index": index, "function": {"arguments": each}} for each in arguments)]
 
 
-def ill_formed(messages: list[dict[str, Any]] | None) -> str:
-    """What the strictest of endpoints would say against a conversation; empty if it is well formed."""
+def find_message_fault(messages: list[dict[str, Any]] | None) -> str:
+    """Return why the strictest endpoint refuses the messages; empty if it does not."""
     if messages is None:
         return "the request has no list of messages"
     open_calls: list[str] = []

@@ -26,7 +26,7 @@ from hermes_exec_agent.runtime.compaction import (
     shrink_results,
     summarize_without_model,
 )
-from tests.rigs.endpoint import ill_formed
+from tests.rigs.endpoint import find_message_fault
 from tests.runtime.conftest import shows
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def test_what_is_left_is_well_formed_smaller_and_has_the_request(case: tuple[lis
     assert messages == before
     if found is None:
         return
-    assert not ill_formed([message.to_wire() for message in found.messages])
+    assert not find_message_fault([message.to_wire() for message in found.messages])
     assert found.messages[0] == SYSTEM
     assert any(has_request(message, request) for message in found.messages)
     assert estimate_size(found.messages) == found.after <= found.before * 0.9
@@ -201,7 +201,7 @@ def test_a_long_conversation_goes_on_after_it_was_shortened(talk: Talk, log: Eve
             model = conversation.model
             assert isinstance(model, ScriptedModel)
             for request in model.requests:
-                assert not ill_formed([message.to_wire() for message in request.messages])
+                assert not find_message_fault([message.to_wire() for message in request.messages])
                 assert any(has_request(message, "look around") for message in request.messages)
                 assert estimate_size(request.messages) < 3_000
             messages = conversation.messages
@@ -261,7 +261,7 @@ def test_a_conversation_is_made_shorter_when_it_is_asked_to_be(talk: Talk, log: 
 
     conversation = asyncio.run(speak())
     asked = model.requests[-1].messages
-    assert ill_formed([message.to_wire() for message in asked]) == ""
+    assert find_message_fault([message.to_wire() for message in asked]) == ""
     assert "They talked." in asked[1].content
     assert sum(len(message.content) for message in asked[1:]) < 3_000
     assert "word " * 400 in {event.data.get("content") for event in log.events(conversation)}
@@ -272,4 +272,6 @@ def test_between_two_requests_it_can_be_made_shorter_too(conversation: tuple[lis
     messages, request = conversation
     found = shortened([*messages, Message("assistant", "Done.")], request, force=True)
     if found is not None:
-        assert ill_formed([message.to_wire() for message in [*found.messages, Message("user", "and now?")]]) == ""
+        assert (
+            find_message_fault([message.to_wire() for message in [*found.messages, Message("user", "and now?")]]) == ""
+        )

@@ -12,7 +12,7 @@ import pytest
 from hermes_exec_agent.models import Models, ScriptedModel, ask, say
 from hermes_exec_agent.models.endpoint import Endpoint
 from hermes_exec_agent.runtime import CallStarted, Ended, Text
-from tests.rigs.endpoint import ScriptedEndpoint, Streamed, ill_formed
+from tests.rigs.endpoint import ScriptedEndpoint, Streamed, find_message_fault
 from tests.rigs.processes import alive
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def test_an_interrupted_command_is_gone_when_the_turn_has_ended(talk: Talk, tmp_
             assert log.events(conversation.id)[-1].kind == "interrupted"
             assert (await conversation.ask("go on")).text == "what next?"
             sent = script(conversation).requests[1].messages
-            assert not ill_formed([message.to_wire() for message in sent])
+            assert not find_message_fault([message.to_wire() for message in sent])
             assert "interrupted" in sent[3].content
 
     asyncio.run(whole())
@@ -154,7 +154,7 @@ def test_it_can_be_interrupted_at_any_moment(talk: Talk, log: EventLog, steps: i
             await asyncio.wait([asking])
             assert (await conversation.ask("two")).outcome == "answered"
             sent = script(conversation).requests[-1].messages
-            assert not ill_formed([message.to_wire() for message in sent])
+            assert not find_message_fault([message.to_wire() for message in sent])
             assert (await conversation.terminal.run("echo fine")).stdout == b"fine\n"
             numbers = [event.number for event in log.events(conversation.id)]
             assert numbers == list(range(1, len(numbers) + 1))

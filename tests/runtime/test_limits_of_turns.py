@@ -16,7 +16,7 @@ from hermes_exec_agent.models import ask
 from hermes_exec_agent.runtime import Budget, Guardrails, Warned
 from hermes_exec_agent.runtime.guardrails import GuardrailMonitor, ObservedCall, Threshold
 from hermes_exec_agent.tools.envelope import Envelope, Failure
-from tests.rigs.endpoint import ill_formed
+from tests.rigs.endpoint import find_message_fault
 from tests.runtime.conftest import Doing, shows
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def test_a_model_that_never_learns_is_warned_and_stopped(talk: Talk) -> None:
     assert (answer.outcome, answer.text, answer.calls) == ("stopped", "I give up.", 5)
     assert told[0].reason in ("identical_failures", "tool_failures")
     assert "[notice of the agent's program]" in conversation.messages[5].content
-    assert not ill_formed([message.to_wire() for message in conversation.messages[:-1]])
+    assert not find_message_fault([message.to_wire() for message in conversation.messages[:-1]])
 
 
 def test_with_somebody_watching_it_is_only_warned(talk: Talk) -> None:

@@ -16,7 +16,7 @@ from hermes_exec_agent.frontends.chat.export import to_messages
 from hermes_exec_agent.models import ScriptedModel, ask, say
 from hermes_exec_agent.runtime.history import MessageHistory
 from tests.rigs.breadth import thorough
-from tests.rigs.endpoint import ScriptedEndpoint, Streamed, ill_formed
+from tests.rigs.endpoint import ScriptedEndpoint, Streamed, find_message_fault
 
 if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events import EventLog
@@ -77,7 +77,7 @@ def test_a_call_that_was_running_is_of_unknown_outcome(talk: Talk, log: EventLog
             model = conversation.model
             assert isinstance(model, ScriptedModel)
             sent = model.requests[0].messages
-        assert not ill_formed([message.to_wire() for message in sent])
+        assert not find_message_fault([message.to_wire() for message in sent])
         results = [message.content for message in sent if message.role == "tool"]
         assert "before" in results[0]
         assert results[1].startswith("unknown:")
@@ -113,13 +113,13 @@ def test_any_beginning_of_a_record_can_be_gone_on_with(talk: Talk, log: EventLog
     async def go_on() -> None:
         async with talk(["here I am"], resume="cut") as conversation:
             assert (await conversation.ask("again")).text == "here I am"
-            assert not ill_formed([message.to_wire() for message in conversation.messages[:-1]])
+            assert not find_message_fault([message.to_wire() for message in conversation.messages[:-1]])
             assert conversation.messages == MessageHistory(log.events("cut")).messages
 
     for kind, data in asyncio.run(record())[:kept]:
         log.append("cut", kind, data)  # type: ignore[arg-type]  # a kind as it was read
     exported = to_messages(log.events("cut"))
-    assert not ill_formed([*exported, {"role": "user"}])
+    assert not find_message_fault([*exported, {"role": "user"}])
     if kept > 1:
         assert exported[-1]["role"] == "assistant"
     asyncio.run(go_on())

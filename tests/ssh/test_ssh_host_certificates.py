@@ -76,7 +76,7 @@ def test_a_certificate_that_does_not_fit_proves_nothing(tmp_path: Path, options:
     sshd = Sshd(settings="HostCertificate {folder}/host_key-cert.pub")
     sshd.new_key("authority")
     _sign(sshd, *options, host=host)
-    with sshd, pytest.raises(PlaceUnavailable, match=r"is not known here|no SSH server that we can talk to"):
+    with sshd, pytest.raises(PlaceUnavailable, match=r"is not known here|not an SSH server that we can talk to"):
         said(_trusting(sshd, tmp_path, "*"))
 
 

@@ -17,7 +17,7 @@ from hermes_exec_agent.runtime.events.log import EventLog
 from hermes_exec_agent.runtime.history import MessageHistory
 from hermes_exec_agent.tools.tool import Approvals
 from tests.rigs.bounded import until, within
-from tests.rigs.endpoint import ill_formed
+from tests.rigs.endpoint import find_message_fault
 from tests.rigs.processes import runs
 from tests.tools.conftest import Nobody, agent_in
 
@@ -110,7 +110,7 @@ def whole(log: EventLog, conversation: Conversation) -> None:
         assert len(told) == len(set(told)), f"a {kind} is recorded twice"
         assert set(told) <= set(asked)
     next_one = [*conversation.messages, Message("user", "next")]
-    assert not ill_formed([message.to_wire() for message in next_one])
+    assert not find_message_fault([message.to_wire() for message in next_one])
     assert MessageHistory(events).messages == conversation.messages
     assert len([json.loads(line) for line in log.export(conversation.id)]) == len(events)
 

@@ -32,7 +32,7 @@ def build_package() -> Path:
     """The .deb that fits this machine, made now unless it is in the cache.
 
     Raises:
-        DevError: it cannot be had or made; says what is amiss.
+        DevError: it cannot be downloaded or built; the message has the reason.
     """
     folder = CACHE / "apptainer"
     finished = folder / "apptainer-fitted.deb"

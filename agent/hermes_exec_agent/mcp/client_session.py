@@ -447,7 +447,7 @@ def _create_program(
 def _explain(
     name: str, errors: list[Exception], program: Program | RemoteProgram | None, record: RequestRecord
 ) -> HermesError:
-    """Return the error to show for those that ended a connection."""
+    """Return the error to show for the errors that ended a connection."""
     for error in errors:
         if isinstance(error, HermesError):
             return error

@@ -70,7 +70,9 @@ def classify_failure(who: str, cause: BaseException, redactor: Redactor) -> Endp
     if isinstance(cause, httpx2.TransportError):
         root = quote_message(str(root_cause(cause)) or type(root_cause(cause)).__name__, redactor)
         return EndpointFailure(
-            ModelError(f"{who}: the connection failed: {root}", remedy=f"look whether {_format_origin(cause)} is up"),
+            ModelError(
+                f"{who}: the connection failed: {root}", remedy=f"check that {_format_origin(cause)} is running"
+            ),
             again=True,
         )
     if isinstance(cause, ReplyError):

@@ -291,7 +291,7 @@ def _classify_api_error(who: str, cause: BaseException, redactor: Redactor) -> E
         code = "insufficient_quota" if spent else cause.provider_error_code or cause.provider_error_type or ""
         return classify_status(who, cause.status_code, text, code, wait_s=cause.retry_after, redactor=redactor)
     if isinstance(cause, exceptions.ModelConnectionError):
-        error = ModelError(f"{who}: the connection failed: {message}", remedy="look whether the endpoint is up")
+        error = ModelError(f"{who}: the connection failed: {message}", remedy="check that the endpoint is running")
         return EndpointFailure(error, again=True)
     again = not isinstance(cause, exceptions.ModelRequestRejectedError)
     return EndpointFailure(ModelError(f"{who}: it failed in the middle of a reply: {message}"), again=again)

@@ -17,5 +17,5 @@ class LocalProfile(Profile, frozen=True):
     """`local`, or `shell`, which means the same."""
     inherit: Literal["clean", "tools", "all"] | Annotated[tuple[Name, ...], Field(strict=False)] | None = None
     """Variables of this process that commands inherit: `clean` (the user and the locale), `tools` (these, and those
-    that find programs), `all`, or a list of patterns such as `MY_*`. Those that look like secrets are withheld. When
-    left out, `all` for `run` and `shell`, and `tools` elsewhere."""
+    that find programs and caches), `all`, or a list of patterns such as `MY_*`. Those that look like secrets are
+    withheld. When left out, `all` for `run` and `shell`, and `tools` elsewhere."""

@@ -192,7 +192,7 @@ def _parse_status(data: Mapping[str, Any]) -> Status | None:
 def _parse_message(
     data: Mapping[str, Any], value: _Value, read: Callable[[Media, int], Awaitable[bytes]]
 ) -> Incoming | None:
-    """Return a message; None for a reaction, a notice, a replay and what is not understood."""
+    """Return a message; None for a reaction, a notice, a replay and an unknown kind of message."""
     try:
         message = _Message.model_validate(data)
     except ValidationError:

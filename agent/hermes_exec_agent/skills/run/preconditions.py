@@ -81,7 +81,7 @@ def resolve_policy(registry: Registry, version: Version) -> Policy:
     try:
         policy = load_policy(name)
     except ConfigError as error:
-        raise Refused(f"{version.name} {version.number}: its policy cannot be had: {error.what}") from error
+        raise Refused(f"{version.name} {version.number}: its policy cannot be loaded: {error.what}") from error
     if policy.digest != version.policy_digest:
         registry.quarantine(version.name, version.number, f"the policy {name} was changed")
         raise Refused(

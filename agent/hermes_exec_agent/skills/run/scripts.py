@@ -134,7 +134,7 @@ async def run_script(  # noqa: PLR0913  each by its name
 
     Raises:
         UsageError: there is no such script, or an input cannot be given.
-        Refused: it may not run, or its files or packages cannot be had; nothing of it ran.
+        Refused: it may not run, or its files or packages cannot be obtained; nothing of it ran.
         Unsupported: no sandbox here enforces its policy; nothing of it ran.
         PlaceUnavailable: no sandbox can be created; nothing of it ran.
     """
@@ -250,7 +250,7 @@ async def _install(
     """Return the requirements of a script, and its packages where a sandbox can reach them; None if it needs none.
 
     Raises:
-        Refused: a requirement is invalid, or cannot be had.
+        Refused: a requirement is invalid, or cannot be installed.
     """
     from hermes_exec_policies.gate.analysis.requirements import find_script_requirements
     from hermes_exec_policies.gate.child_process import ChildProcess

@@ -1,6 +1,6 @@
 """The files of a skill: which may be there, characters that mislead a reader, and secrets.
 
-The checks are strict for functions and lenient for guides. A guide's file that is no text is data: the model never
+The checks are strict for functions and lenient for guides. A guide's file that is not text is data: the model never
 reads it, so nothing in it refuses the guide.
 """
 
@@ -184,7 +184,7 @@ def _check_bytes(path: str, data: bytes) -> list[Finding]:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        return [functional("manifest.not-text", "it is no UTF-8 text, so it could be read in two ways", path)]
+        return [functional("manifest.not-text", "it is not UTF-8 text, so it could be read in two ways", path)]
     plain = text.replace("\r\n", "\n")
     if found := check_characters(path, plain):
         return found

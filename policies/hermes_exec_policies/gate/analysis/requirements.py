@@ -168,7 +168,7 @@ def _inline(text: str, path: str, wrong: list[Finding]) -> tuple[list[str], bool
     try:
         told: dict[str, Any] = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
-        wrong.append(functional("dependencies.block", f"its block of dependencies is no TOML: {error}", path))
+        wrong.append(functional("dependencies.block", f"its block of dependencies is not TOML: {error}", path))
         return [], False
     listed: Any = told.get("dependencies", [])
     others = len(blocks) > 1 or bool(set(told) - {"dependencies", "requires-python"}) or not isinstance(listed, list)
