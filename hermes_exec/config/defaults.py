@@ -41,4 +41,6 @@ def _to_section(table: dict[str, Any]) -> Any:
     """Return a section; a table that is a setting is empty by default."""
     if not table:
         return table
-    return SimpleNamespace(**{key: tuple(each) if isinstance(each, list) else each for key, each in table.items()})
+    return SimpleNamespace(
+        **{key: tuple(cast("list[Any]", each)) if isinstance(each, list) else each for key, each in table.items()}
+    )
