@@ -15,14 +15,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.figures import Figure, median
 from benchmarks.floors import EDITOR, REQUEST
 from benchmarks.replies import answers, read_request
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _PROMPT = b"you>"  # editors move the cursor instead of writing a space
 _KEY = b"z"
@@ -43,7 +39,7 @@ class _Starts:
             "OPENAI_API_KEY": "none", "PROMPT_TOOLKIT_NO_CPR": "1",
         }  # fmt: skip
 
-    def request(self, argv: Sequence[str]) -> float:
+    def request(self, argv: list[str]) -> float:
         """Seconds until the program's first request arrived as a whole."""
         begin = time.perf_counter()
         with subprocess.Popen(
@@ -60,7 +56,7 @@ class _Starts:
             raise AssertionError(f"{argv[0]} ended with {process.returncode}")
         return took
 
-    def prompt(self, argv: Sequence[str]) -> tuple[float, float]:
+    def prompt(self, argv: list[str]) -> tuple[float, float]:
         """Seconds until the prompt was on the screen, and until a key that was typed then was."""
         begin = time.perf_counter()
         process, terminal = pty.fork()

@@ -41,4 +41,7 @@ def _to_section(table: dict[str, Any]) -> Any:
     """Return a section; a table that is a setting is empty by default."""
     if not table:
         return table
-    return SimpleNamespace(**{key: tuple(each) if isinstance(each, list) else each for key, each in table.items()})
+    values: dict[str, Any] = {}
+    for key, each in table.items():
+        values[key] = tuple(each) if isinstance(each, list) else each  # pyright: ignore[reportUnknownArgumentType]  JSON
+    return SimpleNamespace(**values)

@@ -50,8 +50,9 @@ def prepare_chat(argv: Sequence[str]) -> Callable[[], int] | None:
 def run_chat(arguments: ChatArguments) -> int:
     """Chat, and return the exit code."""
     from hermes_exec.cli import interruptible
+    from hermes_exec_agent.frontends.chat.keyboard import Keyboard
 
-    return interruptible.run(_chat(arguments))
+    return interruptible.run(_chat(arguments), Keyboard.restore)
 
 
 async def _chat(arguments: ChatArguments) -> int:
