@@ -50,7 +50,7 @@ def test_watch_fits_a_terminal(cli: Cli) -> None:
     cli("run", "--detach", "--name", "a-job", "true " + "wide " * 40)
     shown = Screen(cli, "jobs", "-w", cols=60)
     try:
-        assert shown.see(r"JOB +STATE +TIME +TARGET +COMMAND\r\n")
+        shown.see(r"JOB +STATE +TIME +TARGET +COMMAND\r\n")
         assert len(shown.see(r"[^\n]*true wide[^\n]*…\r\n")[0].decode()) <= 62
     finally:
         shown.close()
