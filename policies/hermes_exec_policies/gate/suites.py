@@ -7,6 +7,7 @@ sandbox, with the expected ones.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import re
@@ -45,6 +46,8 @@ _VARIED = 3
 """The most values of one argument with which it is called to see whether the argument has an effect."""
 _MOST_PARTS = 200
 """The most parts of a function without which its cases are tried."""
+_LONGEST_SCRIPT = 20_000
+"""Characters of a script whose parts are tried; each is written out without every part."""
 _NAMED_PARTS = 3
 _KEPT_FILES = 65_536
 """Bytes of files that are compared for each of these calls."""
@@ -374,9 +377,13 @@ async def _find_unneeded(candidate: Candidate, cases: Sequence[Case]) -> str:
         candidate: the skill.
         cases: calls with known results, all of which it has fulfilled.
     """
-    whole, *left = await candidate.analyze(list_parts, candidate.source, candidate.manifest.signature.function)
+    source = candidate.source
+    if len(source) > _LONGEST_SCRIPT:
+        return f"the script has more than {_LONGEST_SCRIPT} characters, too many to try the cases without each part"
+    function = candidate.manifest.signature.function
+    whole, *left = await candidate.analyze(list_parts, source, function, _MOST_PARTS)
     if len(left) > _MOST_PARTS:
-        return f"the function has {len(left)} parts, too many to try the cases without each"
+        return f"the function has more than {_MOST_PARTS} parts, too many to try the cases without each"
     for case in cases:
         if not left:
             break

@@ -35,33 +35,39 @@ class Part:
     """The script without it."""
 
 
-def list_parts(source: str, function: str) -> list[Part]:
+def list_parts(source: str, function: str, most: int) -> list[Part]:
     """Return the whole script in the layout of the others, and the parts of a function and of what it uses, by line.
 
     Parts are operands, arguments that are not constant, calls with arguments around a value, subscripts, entries of
     displays, formatted values and simple statements. Conditions are none, as ways are checked elsewhere; what leads to
-    an error alone is none, as errors are no results.
+    an error alone is none, as errors are no results. Of more than ``most`` parts, only the first are returned, and one.
     """
     tree = ast.parse(source)
+    whole = Part(0, "", ast.unparse(tree))
+    found = {whole.source: whole}
+    for part, changed in _walk_changes(tree, function):
+        text = " ".join(ast.unparse(part).split())
+        with changed:
+            without = ast.unparse(tree)
+        if without not in found and _is_valid(without):
+            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+            found[without] = Part(getattr(part, "lineno", 0), shown, without)
+        if len(found) > most + 1:
+            break
+    return sorted(found.values(), key=lambda each: each.line)
+
+
+def _walk_changes(tree: ast.Module, function: str) -> Iterator[tuple[ast.AST, Any]]:
+    """Yield each part of what a function uses, with the change that leaves it out."""
     chosen = {id(node) for node in reachable_nodes(tree, function)}
     ends = not any(isinstance(each, ast.Try | ast.TryStar) or _is_suppressing(each) for each in ast.walk(tree))
     exempt = {id(node) for each in ast.walk(tree) for part in _list_exempt(each, ends) for node in ast.walk(part)}
-    found: dict[str, Part] = {}
     for parent in ast.walk(tree):
         for field, value in list(ast.iter_fields(parent)):
             children: list[Any] = [*value] if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownArgumentType]  ast
             for child in children:
-                if id(child) not in chosen or id(child) in exempt:
-                    continue
-                for part, changed in _list_changes(parent, field, child):
-                    text = ast.unparse(part)
-                    with changed:
-                        without = ast.unparse(tree)
-                    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-                    found.setdefault(without, Part(getattr(child, "lineno", 0), " ".join(shown.split()), without))
-    whole = Part(0, "", ast.unparse(tree))
-    found.pop(whole.source, None)
-    return [whole, *sorted((each for each in found.values() if _is_valid(each.source)), key=lambda each: each.line)]
+                if id(child) in chosen and id(child) not in exempt:
+                    yield from _list_changes(parent, field, child)
 
 
 def _is_valid(source: str) -> bool:
@@ -144,7 +150,7 @@ def _varies(node: ast.AST) -> bool:
 
 @contextmanager
 def _replace(parent: ast.AST, field: str, child: ast.AST, other: ast.AST) -> Generator[None]:
-    """Put another node in the place of a child."""
+    """Replace a child by another node."""
     value: Any = getattr(parent, field)
     changed = [other if each is child else each for each in value] if isinstance(value, list) else other  # pyright: ignore[reportUnknownVariableType]  ast
     setattr(parent, field, changed)

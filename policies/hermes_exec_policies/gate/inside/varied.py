@@ -1,6 +1,6 @@
 """Call one function of a skill with several requests, each in a process of its own; report each outcome as JSON.
 
-Each request may have a text of its own, which takes the place of the skill's script.
+Each request may have a text of its own, which replaces that of the skill's script.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def run(folder: str, entry: str, function: str, packages: str) -> None:
 
 
 def serve(script: str, text: str, function: str, request: Any, writing: int) -> None:
-    """Call the function of a script, or of a ``text`` in its place, in the child process; write its outcome."""
+    """Call the function of a script, or of a ``text`` instead, in the child process; write its outcome."""
     try:
         os.setpgid(0, 0)
         names: dict[str, Any] = {}
