@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from hermes_exec._arguments import check_calls
 from hermes_exec.errors import UsageError
@@ -55,10 +55,10 @@ class BlockingProxy:
 
 
 def unwrap(proxies: Any) -> Any:
-    """Return the asynchronous objects of blocking ones; what is no list of these is left to the call to refuse."""
+    """Return the asynchronous objects of blocking ones; the call refuses a value that is not a list of these."""
     if not isinstance(proxies, Iterable):
         return proxies
-    listed = list(cast("Iterable[Any]", proxies))
+    listed: list[Any] = [*proxies]  # pyright: ignore[reportUnknownArgumentType]  each is looked at below
     for each in listed:
         if not isinstance(each, BlockingProxy):
             what = f"terminals: {describe_kind(each)} is not a terminal of hermes_exec.sync"

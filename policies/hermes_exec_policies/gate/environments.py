@@ -90,9 +90,7 @@ class Environments:
             words += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--quiet"]
             done = await _run(_uv(), *words, "--python-version", version, *self.index.options(), cwd=folder)
         if done[0]:
-            raise SkillRefused(
-                functional("dependencies.resolve", f"its packages cannot be installed: {done[2]}")
-            )
+            raise SkillRefused(functional("dependencies.resolve", f"its packages cannot be installed: {done[2]}"))
         lock = "\n".join(line for line in done[1].splitlines() if line and not line.startswith("#")) + "\n"
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         half = chosen.with_suffix(f".{os.getpid()}")

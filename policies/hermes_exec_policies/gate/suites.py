@@ -7,7 +7,6 @@ sandbox, with the expected ones.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import re
