@@ -240,7 +240,7 @@ def test_of_two_imports_at_once_one_is_no_update_of_the_other(skill: SkillComman
     for number in "12":
         write(tmp_path / number, {"logs/SKILL.md": f"{guide('logs')}{number}\n"})
     with ThreadPoolExecutor(2) as threads:
-        codes = [each.returncode for each in threads.map(lambda number: skill("import", f"{number}/logs"), "12")]
+        codes = [each.returncode for each in threads.map(skill, ("import", "import"), ("1/logs", "2/logs"))]
     assert sorted(codes) in ([0, 2], [0, 125])  # asked for, or changed meanwhile
     assert json.loads(skill("show", "logs", "--json").stdout)["number"] == 1
 

@@ -97,8 +97,9 @@ class RequestNotices:
         parts += await self._find_journal_changes(messages)
         shown = [message.content for message in messages] + [str(each["content"]) for each in parts]
         work: list[Coroutine[Any, Any, list[dict[str, object]]]] = []
-        if self._skill_recall is not None:
-            work.append(self._skill_recall.find_parts(request, messages))
+        recall = self._skill_recall
+        if recall is not None and (recall.registry_log is None or recall.registry_log.exists()):
+            work.append(recall.find_parts(request, messages))
         if self._recaller is not None:
             work.append(self._recaller.find_parts(request, shown))
         for found in await gather_or_cancel(work):

@@ -78,8 +78,8 @@ class PreparedTool(ToolTraits):
 
     async def call(self, arguments: dict[str, Any], context: Context) -> Envelope:
         """Run the call if it is approved; see `Tool.call`."""
-        if self.loaded is None:
-            self.loaded = cast("Callable[[], ToolTraits]", load_value(self._value))()
+        self.loaded = cast("Callable[[], ToolTraits]", load_value(self._value))()
+        self.call = self.loaded.call  # type: ignore[method-assign]  # later calls go to the tool itself
         return await self.loaded.call(arguments, context)
 
 

@@ -49,7 +49,8 @@ class SkillRecall:
         self._context = context
         self._skills: Mapping[str, Skill] | None = None
         self._index = _NO_SKILLS
-        self._registry_log: Path | None = None
+        self.registry_log: Path | None = None
+        """The file without which there is no skill, after the first request."""
 
     async def find_parts(self, request: str, messages: Sequence[Message]) -> list[dict[str, object]]:
         """Return the part that names the skills which fit a request; none if no skill does, or all were named.
@@ -79,9 +80,9 @@ class SkillRecall:
     def _read_index(self) -> SkillIndex:
         """Return the index of the registry as it is now, which is read again after a change alone."""
         try:
-            if self._registry_log is None:
-                self._registry_log = _find_registry_log()
-            if not self._registry_log.exists():
+            if self.registry_log is None:
+                self.registry_log = _find_registry_log()
+            if not self.registry_log.exists():
                 return _NO_SKILLS
             registry = self._context.service(Skillset).registry
             skills = registry.skills()
