@@ -147,7 +147,7 @@ def test_a_function_scores_the_trials_again(trials: Trials) -> None:
         (("--reward", "rewards.py:short"), "there already"),
         (("--reward", "rewards.py:none"), "cannot be loaded"),
         (("--reward", "rewards"), "names no function"),
-        (("--reward", "rewards.py:short", "--name", "../x"), "no name of rewards"),
+        (("--reward", "rewards.py:short", "--name", "../x"), "not a name of rewards"),
     ):
         done = trials.person.run("regrade", "r", *argv)
         assert (done.returncode, why in done.stderr) == (2, True), done.stderr

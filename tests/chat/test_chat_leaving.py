@@ -60,7 +60,9 @@ def test_ctrl_c_clears_what_was_typed_and_leaves_when_there_is_nothing(cli: Cli,
 def test_ctrl_c_at_once_after_a_request_ends_its_turn(chat: Chat, script: Script) -> None:
     here = chat("--replay", script(do("sleep 60"), say("Never.")), "--approve", "allow")
     here.see(PROMPT)
-    here.type("first\r\x03")  # while the prompt still has the keyboard
+    here.type("first")
+    here.see("first")
+    here.type("\r\x03")  # while the prompt still has the keyboard
     here.see(r"\[interrupted\]")
     here.see(PROMPT)
     here.type("/quit\r")

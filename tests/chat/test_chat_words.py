@@ -99,7 +99,7 @@ def test_nothing_that_is_slow_to_import_is_waited_for_before_the_prompt(tmp_path
         "from hermes_exec_agent.models import load_models\n"
         "open_target.plan_target(None)\n"
         "load_models()\n"
-        "start.choose_participant(start.read_settings())\n"
+        "start.choose_participant(start.read_sections())\n"
         "screen.ScreenDisplay()\n"
         "print(*sys.modules)\n"
     )

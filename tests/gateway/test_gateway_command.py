@@ -185,7 +185,7 @@ def test_an_agents_shell_is_refused_also_without_its_variable(tmp_path: Path, wo
         (["pair", "ABCDEFGH", "--as", "Not A Name"], "is not a name of a person"),
         (["pair", "ABCDEFGH", "--as", "owner", "--role", "king"], "there is no such role"),
         (["send", "bob", "hi"], "there is no person 'bob'"),
-        (["send", "b\udcff", "hi"], "is no name of a person"),
+        (["send", "b\udcff", "hi"], "is not a name of a person"),
         (["send", "bob", "h\udcff"], "is not UTF-8 text"),
         (["outbox", "--state", "gone"], "there is no such state"),
         (["people", "--remove", "bob"], "there is no person 'bob'"),

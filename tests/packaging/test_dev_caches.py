@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 ASK = """
 import asyncio
-from hermes_exec_policies.gate.child_process import ask
-print(asyncio.run(ask("find_cache", {}, cpu_s=60)))
+from find_cache import find_cache
+from hermes_exec_policies.gate.child_process import ChildProcess
+async def ask():
+    async with ChildProcess() as child:
+        return await child.call(60, find_cache)
+print(asyncio.run(ask()))
 """
 FIND_CACHE = """
 import stevedore._cache
-def answer(_):
+def find_cache() -> str:
     return stevedore._cache._get_cache_dir()
 """
 
