@@ -99,7 +99,7 @@ def test_the_commands_change_the_file_of_the_named_person_alone(environ: dict[st
     run(environ, str(PROGRAM), "memory", "rebuild")
     assert (folder / "people/ops/USER.md").read_text() == "hers\n§\ntoo much\n"
     done = run(environ, str(PROGRAM), "memory", "show", "--person", "../x")
-    assert (done.returncode, "no name of a person" in done.stderr) == (2, True)
+    assert (done.returncode, "not a name of a person" in done.stderr) == (2, True)
 
 
 def test_a_chat_keeps_its_person_and_a_stream_of_memory_is_no_conversation(environ: dict[str, str]) -> None:

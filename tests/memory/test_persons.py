@@ -136,7 +136,7 @@ def test_the_configuration_names_the_person_and_the_guests(tmp_path: Path, monke
     with pytest.raises(ConfigError, match="HERMES_EXEC_PERSON"):
         choose_participant(settings, environ={"HERMES_EXEC_PERSON": "../x"})
     for wrong in ("", "Ops", "a b", "../x", "-a", "a" * 65, "a\n", "ä"):
-        with pytest.raises(UsageError, match="no name of a person"):
+        with pytest.raises(UsageError, match="not a name of a person"):
             parse_person(wrong)
 
 
