@@ -168,7 +168,7 @@ def validate_choice(word: Any, name: str, choices: Sequence[str]) -> str:
     """Return the value of the parameter ``name``, which must be one of the choices."""
     if isinstance(word, str) and word in choices:
         return word
-    raise UsageError(f"{name}={word!r:.40} is not a choice", remedy=" or ".join(choices))
+    raise UsageError(f"{name}={word!r:.40} is not a choice", remedy=", ".join(choices))
 
 
 def validate_name(text: Any, name: str, most: int = 256) -> str:

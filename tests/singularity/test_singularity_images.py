@@ -62,7 +62,7 @@ def test_an_image_is_built_once_and_opened(
     busybox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, require: Require
 ) -> None:
     require("mksquashfs", "packs image files")
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
     file = tmp_path / "my.def"
     file.write_text(f"Bootstrap: localimage\nFrom: {busybox}\n%post\n    echo built >/etc/made\n")
     times: list[float] = []
@@ -81,7 +81,7 @@ def test_an_image_is_built_once_and_opened(
 def test_a_build_that_fails_is_told_and_leaves_nothing(
     busybox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
     file = tmp_path / "my.def"
     file.write_text(f"Bootstrap: localimage\nFrom: {busybox}\n%post\n    echo so sad >&2; exit 3\n")
     with pytest.raises(PlaceUnavailable, match="could not be built at local"):

@@ -26,7 +26,6 @@ from hermes_exec_agent.runtime.tool_executor import ToolExecutor
 from hermes_exec_agent.runtime.tool_schemas import record_schemas
 from hermes_exec_agent.runtime.turn import Turn
 from hermes_exec_agent.runtime.updates import Ended, Text
-from hermes_exec_agent.tools.prepared import list_items
 from hermes_exec_agent.tools.skill_recall import SkillRecall
 
 if TYPE_CHECKING:
@@ -168,7 +167,9 @@ class Conversation:
     @property
     def todo(self) -> list[str]:
         """The lines of the model's to-do list."""
-        return list_items(self._context.tools)
+        from hermes_exec_agent.tools.planning import list_todo
+
+        return list_todo(self._context.tools)
 
     def measure_context(self) -> ContextUse:
         """Return the parts of the model's next request, in tokens."""

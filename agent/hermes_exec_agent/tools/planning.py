@@ -11,9 +11,12 @@ from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.delegated_tasks import AT_ONCE, MOST, Task, run_side_by_side, run_task, to_envelope
 from hermes_exec_agent.tools.envelope import Envelope, Failure, failure_envelope
+from hermes_exec_agent.tools.prepared import PreparedTool
 
 if TYPE_CHECKING:
-    from hermes_exec_agent.tools.tool import Context
+    from collections.abc import Iterable
+
+    from hermes_exec_agent.tools.tool import Context, Tool
 
 HERE = "agent"
 """The location of tools that run in the agent."""
@@ -61,6 +64,13 @@ class Todo(BaseTool[TodoArguments]):
     def list_items(self) -> list[str]:
         """Return a line for each item."""
         return [f"{number}. [{_MARKS[each.status]}] {each.content}" for number, each in enumerate(self._items, 1)]
+
+
+def list_todo(tools: Iterable[Tool]) -> list[str]:
+    """Return the lines of the to-do list of a conversation with these tools; none before the first call of ``todo``."""
+    found = next((each for each in tools if each.spec.name == Todo.name), None)
+    tool = found.loaded if isinstance(found, PreparedTool) else found
+    return tool.list_items() if isinstance(tool, Todo) else []
 
 
 def _merge_items(items: list[Item], changes: list[Item]) -> list[Item]:

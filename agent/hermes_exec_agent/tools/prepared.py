@@ -14,10 +14,10 @@ from hermes_exec.config.plugins import load_value
 from hermes_exec_agent.models.protocol import ToolSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from hermes_exec_agent.tools.envelope import Envelope
-    from hermes_exec_agent.tools.tool import Context, Tool
+    from hermes_exec_agent.tools.tool import Context
 
 PREPARED = Path(__file__).with_name("tools.json")
 """What a conversation knows of each of our own tools, by name; a test compares it with the classes, and writes it."""
@@ -95,17 +95,6 @@ def prepare_tool(name: str, value: str) -> ToolTraits:
     if row is None or "tool_set" in row:
         return cast("Callable[[], ToolTraits]", load_value(value))()
     return PreparedTool(name, value)
-
-
-def list_items(tools: Iterable[Tool]) -> list[str]:
-    """Return the lines of the to-do list of a conversation with these tools; none before the first call of ``todo``."""
-    found = next((each for each in tools if each.spec.name == "todo"), None)
-    tool = found.loaded if isinstance(found, PreparedTool) else found
-    if tool is None:
-        return []
-    from hermes_exec_agent.tools.planning import Todo
-
-    return tool.list_items() if isinstance(tool, Todo) else []
 
 
 def find_prepared_schema(type_name: str) -> dict[str, Any] | None:
