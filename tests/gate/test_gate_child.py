@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec_policies.gate import child_process
+from hermes_exec_policies.gate.analysis.audit import run_bandit
+from hermes_exec_policies.gate.analysis.mutants import make_mutants
 from hermes_exec_policies.gate.child_process import ChildProcess, Unanswered
 from tests.rigs import processes
 
@@ -77,3 +79,15 @@ def test_a_call_that_is_given_up_leaves_no_process() -> None:
     before = processes.children(os.getpid())
     assert asyncio.run(call()) == ("MORE", frozenset({4}))
     assert set(processes.children(os.getpid())) <= set(before)
+
+
+def test_the_audit_leaves_no_trace_in_trees_that_are_parsed_later() -> None:
+    table = "".join(f"    {number}: {number * number},\n" for number in range(1500))
+    script = f"TABLE = {{\n{table}}}\n\n\ndef run(n: int) -> int:\n    return TABLE[n]\n"
+
+    async def make() -> int:
+        async with ChildProcess() as child:
+            await child.call(20, run_bandit, "scripts/main.py", script)
+            return len(await child.call(20, make_mutants, script, "run"))
+
+    assert asyncio.run(make()) > 1

@@ -129,7 +129,19 @@ def run_bandit(path: str, text: str) -> list[Finding]:
         manager = BanditManager(BanditConfig(), "file", quiet=True, ignore_nosec=True)
         manager._parse_file(path, io.BytesIO(text.encode()), [path])  # noqa: SLF001  its only entry for text in memory
         issues = [(each.test_id, each.text, each.lineno) for each in manager.get_issue_list("MEDIUM", "MEDIUM")]
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            _clear_shared_nodes(ast.parse(text))
     return list(_findings(path, issues))
+
+
+def _clear_shared_nodes(tree: ast.Module) -> None:
+    """Remove bandit's references to its tree from the nodes that all trees share, such as ``Load()``.
+
+    A copy of another tree would follow them.
+    """
+    for node in ast.walk(tree):
+        if not node._fields:
+            vars(node).clear()
 
 
 def _findings(path: str, issues: list[tuple[str, str, int]]) -> Iterator[Finding]:
