@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -34,9 +35,9 @@ def test_the_index_of_the_readme_names_every_page() -> None:
 
 def test_the_program_of_the_readme_runs(tmp_path: Path) -> None:
     (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", program], check=False, capture_output=True, text=True, cwd=tmp_path, timeout=60
-    )
+    argv, env = [sys.executable, "-I", "-c", program], {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=60)
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "notes.txt").read_text() == "hello\n"  # in the home folder, where `local` starts
     assert "3 in /tmp" in done.stdout
     assert "trained" in done.stdout
