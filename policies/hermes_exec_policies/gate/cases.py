@@ -235,6 +235,11 @@ class Case:
     constant: str = ""
     """Why the result may be the same for all arguments."""
 
+    @property
+    def has_known_result(self) -> bool:
+        """Whether it shows what is right: a test's own result may be false, and a call that failed in use has none."""
+        return self.source != Level.SELF_TESTED and not self.anything
+
     def facts(self) -> dict[str, Any]:
         """Return the case as JSON data for the evidence."""
         found: dict[str, Any] = {"arguments": self.arguments, "source": str(self.source)}

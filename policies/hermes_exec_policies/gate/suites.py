@@ -313,8 +313,7 @@ async def _check_observation(candidate: Candidate, calls: Sequence[SkillCall]) -
 async def _check_unseen(candidate: Candidate, seen: SuiteResults) -> list[Finding]:
     """Call it with generated arguments; record the way that no case takes, or the parts that no case needs."""
     found = await _check_generated(candidate, seen)
-    cases = [each.case for each in seen.calls]
-    outside = [each for each in cases if each.source != Level.SELF_TESTED and not each.anything]
+    outside = [each.case for each in seen.calls if each.case.has_known_result]
     if not seen.unchecked and strongest_level(outside).unseen:
         seen.unchecked = await _find_unneeded(candidate, outside)
     return found
@@ -345,10 +344,7 @@ async def _check_generated(candidate: Candidate, seen: SuiteResults) -> list[Fin
     generated = dict(enumerate(zip(made, called[len(known) :], strict=False), len(known)))
     if crash := await _find_crash(candidate, generated.values()):
         return [crash]
-    # A test's own result may be false, and any result passes a case that failed in use: these decide nothing.
-    outside = [
-        number for number, (case, _) in enumerate(named) if case.source != Level.SELF_TESTED and not case.anything
-    ]
+    outside = [number for number, (case, _) in enumerate(named) if case.has_known_result]
     results: list[tuple[int, Any]] = [*enumerate(known)]
     results += [(number, arguments) for number, (arguments, each) in generated.items() if each.ok]
     seen.unchecked = await candidate.analyze(find_unchecked, recorded, log, outside, results)
